@@ -1,0 +1,29 @@
+import { type Duration, milliseconds } from './duration.ts'
+import { checkOptions } from './options.ts'
+import { type Random, systemRandom } from './random.ts'
+
+export interface BackoffOptions {
+  /** The first delay. Default 1 s. */
+  min?: Duration
+  /** No delay is longer, but for the jitter. Default 60 s. */
+  max?: Duration
+  /** Each delay is this many times the one before. Default 2. */
+  factor?: number
+  /** Up to this much is added at random, so that many do not come back at once. Default 200 ms. */
+  jitter?: Duration
+  random?: Random
+}
+
+/** The delay before attempt `n + 1`, after `n` failures (1, 2, 3, …). */
+export type Backoff = (failures: number) => number
+
+/** `min(min × factor^(n-1), max) + 0…jitter`. */
+export function backoff(options: BackoffOptions = {}): Backoff {
+  checkOptions('backoff', options, ['min', 'max', 'factor', 'jitter', 'random'])
+  const min = milliseconds(options.min ?? '1s', 'backoff.min')
+  const max = milliseconds(options.max ?? '60s', 'backoff.max')
+  const jitter = milliseconds(options.jitter ?? '200ms', 'backoff.jitter')
+  const factor = options.factor ?? 2
+  const random = options.random ?? systemRandom
+  return (failures) => Math.min(min * factor ** Math.max(0, failures - 1), max) + random.next() * jitter
+}

@@ -1,0 +1,23 @@
+import { WaybillError } from './errors.ts'
+
+/** Milliseconds, or a number with a unit: `'250ms'`, `'30s'`, `'10m'`, `'24h'`, `'7d'`. */
+export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`
+
+const UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** Milliseconds of `value`; `name` is the option it came from, for the error. */
+export function milliseconds(value: Duration, name = 'duration'): number {
+  const ms = typeof value === 'number' ? value : parse(value)
+  if (!Number.isFinite(ms) || ms < 0) {
+    throw new WaybillError(
+      'INVALID_DURATION',
+      `${name}: ${JSON.stringify(value) ?? String(value)} is not a duration; give milliseconds (0 or more) or a number with a unit, such as '250ms', '30s', '10m', '24h', '7d'`,
+    )
+  }
+  return ms
+}
+
+function parse(value: unknown): number {
+  const match = typeof value === 'string' ? /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(value) : null
+  return match ? Number(match[1]) * UNITS[match[2]!]! : Number.NaN
+}

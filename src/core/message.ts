@@ -1,0 +1,186 @@
+import { WaybillError } from './errors.ts'
+import { describe } from './options.ts'
+
+/** What CloudEvents allows an extension attribute to hold. */
+export type ExtensionValue = string | number | boolean | Uint8Array
+
+/**
+ * Extension attributes. Those Waybill itself reads:
+ * `partitionkey` (order per key), `tenantid`, `eventversion`, `traceparent` and `tracestate`,
+ * `correlationid` and `causationid`.
+ */
+export type Extensions = Readonly<Record<string, ExtensionValue>>
+
+/** The context attributes of a CloudEvents 1.0 event. */
+export interface Attributes {
+  readonly id: string
+  readonly source: string
+  readonly type: string
+  readonly subject?: string | undefined
+  /** RFC 3339. */
+  readonly time?: string | undefined
+  readonly datacontenttype?: string | undefined
+  readonly dataschema?: string | undefined
+  readonly extensions?: Extensions | undefined
+}
+
+/** A name for a value that stays in this process. Two locals of the same name are two locals. */
+export interface Local<T> {
+  readonly name: string
+  readonly type?: T
+}
+
+export function local<T>(name: string): Local<T> {
+  return { name }
+}
+
+const NO_EXTENSIONS: Extensions = Object.freeze({})
+
+/**
+ * A message is a CloudEvents 1.0 event: attributes and data. It never changes; `with` makes a changed copy.
+ * Locals are values that travel with the message inside one process (a span, a deadline) and never reach the wire.
+ */
+export class Message<Data = unknown> {
+  readonly id: string
+  readonly source: string
+  readonly type: string
+  readonly subject: string | undefined
+  readonly time: string | undefined
+  readonly datacontenttype: string | undefined
+  readonly dataschema: string | undefined
+  readonly extensions: Extensions
+  readonly data: Data
+  #locals: Map<Local<unknown>, unknown> | undefined
+
+  constructor(attributes: Attributes, data: Data) {
+    this.id = attributes.id
+    this.source = attributes.source
+    this.type = attributes.type
+    this.subject = attributes.subject
+    this.time = attributes.time
+    this.datacontenttype = attributes.datacontenttype
+    this.dataschema = attributes.dataschema
+    this.extensions = attributes.extensions ?? NO_EXTENSIONS
+    this.data = data
+  }
+
+  /** Messages of one key are handled one at a time, in order. */
+  get key(): string | undefined {
+    return text(this.extensions['partitionkey'])
+  }
+
+  get tenant(): string | undefined {
+    return text(this.extensions['tenantid'])
+  }
+
+  /** The version of the event's schema; 1 where none is given. */
+  get version(): number {
+    const version = Number(this.extensions['eventversion'] ?? 1)
+    return Number.isSafeInteger(version) && version > 0 ? version : 1
+  }
+
+  /** A copy with some attributes replaced (extensions are merged; `undefined` removes one). Locals come along. */
+  with(changes: Partial<Attributes>): Message<Data> {
+    const extensions = changes.extensions === undefined ? this.extensions : merge(this.extensions, changes.extensions)
+    return this.#copy({ ...this.attributes(), ...changes, extensions }, this.data)
+  }
+
+  /** A copy with other data. Locals come along. */
+  withData<Other>(data: Other): Message<Other> {
+    return this.#copy(this, data)
+  }
+
+  attributes(): Attributes {
+    const { id, source, type, subject, time, datacontenttype, dataschema, extensions } = this
+    return { id, source, type, subject, time, datacontenttype, dataschema, extensions }
+  }
+
+  local<T>(key: Local<T>): T | undefined {
+    return this.#locals?.get(key) as T | undefined
+  }
+
+  setLocal<T>(key: Local<T>, value: T): void {
+    this.#locals ??= new Map()
+    this.#locals.set(key, value)
+  }
+
+  /** Without the data: a message in a log or an error must not show its payload. */
+  toString(): string {
+    return `${this.type} ${this.id}`
+  }
+
+  [Symbol.for('nodejs.util.inspect.custom')](): string {
+    return `Message(${this.toString()})`
+  }
+
+  #copy<Other>(attributes: Attributes, data: Other): Message<Other> {
+    const copy = new Message(attributes, data)
+    if (this.#locals !== undefined) copy.#locals = new Map(this.#locals)
+    return copy
+  }
+}
+
+/** A message whose data is still encoded: text (JSON, mostly) or bytes, as `datacontenttype` says. */
+export type RawMessage = Message<string | Uint8Array>
+
+export function isRaw(message: Message): message is RawMessage {
+  return typeof message.data === 'string' || message.data instanceof Uint8Array
+}
+
+function text(value: ExtensionValue | undefined): string | undefined {
+  return value === undefined || value === '' ? undefined : String(value)
+}
+
+function merge(base: Extensions, changes: Extensions): Extensions {
+  const merged: Record<string, ExtensionValue> = { ...base, ...changes }
+  for (const name of Object.keys(merged)) if (merged[name] === undefined) delete merged[name]
+  return merged
+}
+
+const CONTEXT_ATTRIBUTES = new Set([
+  'id',
+  'source',
+  'type',
+  'specversion',
+  'subject',
+  'time',
+  'datacontenttype',
+  'dataschema',
+  'data',
+  'data_base64',
+])
+
+const RFC3339 = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})$/
+
+/** Throws MALFORMED_MESSAGE, naming the attribute, unless the attributes are those of a CloudEvents 1.0 event. */
+export function checkAttributes(attributes: Attributes): void {
+  for (const name of ['id', 'source', 'type'] as const) {
+    const value = attributes[name]
+    if (typeof value !== 'string' || value === '') malformed(name, value, 'a string that is not empty')
+  }
+  for (const name of ['subject', 'datacontenttype', 'dataschema'] as const) {
+    const value = attributes[name]
+    if (value !== undefined && (typeof value !== 'string' || value === '')) malformed(name, value, 'a string that is not empty')
+  }
+  const { time, extensions } = attributes
+  if (time !== undefined && (typeof time !== 'string' || !RFC3339.test(time) || Number.isNaN(Date.parse(time)))) {
+    malformed('time', time, 'an RFC 3339 time')
+  }
+  for (const name in extensions) checkExtension(name, extensions[name])
+}
+
+function checkExtension(name: string, value: ExtensionValue | undefined): void {
+  if (!/^[a-z0-9]+$/.test(name)) malformed(name, name, 'named with lower-case letters and digits only')
+  if (CONTEXT_ATTRIBUTES.has(name)) malformed(name, name, 'named otherwise than a context attribute')
+  if (typeof value === 'number' && (!Number.isInteger(value) || value > 2147483647 || value < -2147483648)) {
+    malformed(name, value, 'a 32-bit whole number, a string, a boolean or bytes')
+  }
+  const type = typeof value
+  if (type !== 'string' && type !== 'number' && type !== 'boolean' && !(value instanceof Uint8Array)) {
+    malformed(name, value, 'a 32-bit whole number, a string, a boolean or bytes')
+  }
+}
+
+function malformed(name: string, value: unknown, allowed: string): never {
+  throw new WaybillError('MALFORMED_MESSAGE', `message attribute ${describe(name)}: ${describe(value)}; it must be ${allowed}`)
+}

@@ -1,0 +1,115 @@
+import { channel } from 'node:diagnostics_channel'
+
+/**
+ * Everything that can be observed, in one table. Emitters publish to it, and logs, metrics and traces are nothing
+ * but subscribers. Values are ids, counts, names and times, never payloads. Times are milliseconds.
+ */
+export interface TelemetryEvents {
+  /** A session with a source was opened, or could not be. */
+  'flow.opened': { flow: string }
+  'flow.open_failed': { flow: string; error: unknown; retryIn: number }
+  /** The right to settle is gone (a lease, a channel, leadership): what was in hand will come again elsewhere. */
+  'flow.lost': { flow: string; inHand: number; reason: unknown }
+  /** Taking failed; the flow backs off. */
+  'flow.take_failed': { flow: string; error: unknown; retryIn: number }
+  'flow.taken': { flow: string; count: number }
+  /** What the step depends on is away: nothing is dispatched until a probe succeeds. */
+  'flow.paused': { flow: string; error: unknown; retryIn: number; failures: number }
+  'flow.resumed': { flow: string; pausedFor: number }
+  /** Settlements were written. `stale` of them changed nothing, because another had taken over. */
+  'flow.settled': { flow: string; done: number; retry: number; dead: number; release: number; stale: number; took: number }
+  /** Settlements could not be written. They are tried again unless the session is lost. */
+  'flow.settle_failed': { flow: string; count: number; error: unknown; lost: boolean }
+  /** One message was handled. Published only when somebody listens. */
+  'message.handled': { flow: string; type: string; id: string; result: 'done' | 'retry' | 'dead' | 'release'; took: number; attempt: number; tenant: string | undefined; error: unknown }
+  'message.dead': { flow: string; type: string; id: string; reason: string; attempt: number; tenant: string | undefined }
+  /** A message failed alone, again and again, where others did not: it is charged. */
+  'message.suspected': { flow: string; type: string; id: string; error: unknown }
+  /** A per-message acknowledgement failed. */
+  'ack.failed': { type: string; id: string; error: unknown }
+  'router.unknown_type': { router: string; type: string; id: string; policy: string }
+  'router.newer_version': { router: string; type: string; id: string; version: number; newestKnown: number }
+  /** A fire-and-forget subscriber failed. */
+  'bus.subscriber_failed': { type: string; id: string; error: unknown }
+  'worker.started': { worker: string }
+  'worker.stopped': { worker: string; took: number; aborted: boolean }
+  'task.failed': { task: string; error: unknown; retryIn: number }
+  'task.ran': { task: string; took: number }
+  /** Something a person should know: a setting that can lose data, a fallback that was taken. */
+  warning: { where: string; message: string }
+}
+
+export type TelemetryName = keyof TelemetryEvents
+
+export interface TelemetryChannel<Name extends TelemetryName> {
+  readonly name: Name
+  readonly active: boolean
+  publish(event: TelemetryEvents[Name]): void
+  /** Returns the way to stop listening. A subscriber that throws harms nobody but itself. */
+  subscribe(listener: (event: TelemetryEvents[Name]) => void): () => void
+}
+
+export const TELEMETRY_PREFIX = 'waybill:'
+
+function open<Name extends TelemetryName>(name: Name): TelemetryChannel<Name> {
+  const inner = channel(TELEMETRY_PREFIX + name)
+  return {
+    name,
+    get active() {
+      return inner.hasSubscribers
+    },
+    publish: (event) => inner.publish(event),
+    subscribe(listener) {
+      const wrapped = (event: unknown) => {
+        try {
+          listener(event as TelemetryEvents[Name])
+        } catch {
+          // Node would raise this as an uncaught exception: watching must not end what is watched.
+        }
+      }
+      inner.subscribe(wrapped)
+      return () => inner.unsubscribe(wrapped)
+    },
+  }
+}
+
+const names = {
+  'flow.opened': 1,
+  'flow.open_failed': 1,
+  'flow.lost': 1,
+  'flow.take_failed': 1,
+  'flow.taken': 1,
+  'flow.paused': 1,
+  'flow.resumed': 1,
+  'flow.settled': 1,
+  'flow.settle_failed': 1,
+  'message.handled': 1,
+  'message.dead': 1,
+  'message.suspected': 1,
+  'ack.failed': 1,
+  'router.unknown_type': 1,
+  'router.newer_version': 1,
+  'bus.subscriber_failed': 1,
+  'worker.started': 1,
+  'worker.stopped': 1,
+  'task.failed': 1,
+  'task.ran': 1,
+  warning: 1,
+} satisfies Record<TelemetryName, 1>
+
+export const TELEMETRY_NAMES = Object.keys(names) as TelemetryName[]
+
+/** `telemetry['flow.paused'].subscribe(…)` */
+export const telemetry = Object.fromEntries(TELEMETRY_NAMES.map((name) => [name, open(name)])) as {
+  readonly [Name in TelemetryName]: TelemetryChannel<Name>
+}
+
+/** Tells a person once per process and place; what repeats is not read. */
+export function warnOnce(where: string, message: string): void {
+  const key = `${where}\0${message}`
+  if (warned.has(key)) return
+  warned.add(key)
+  telemetry.warning.publish({ where, message })
+}
+
+const warned = new Set<string>()
