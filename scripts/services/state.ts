@@ -1,0 +1,28 @@
+/** The servers that `npm run services -- up` left running, remembered in the cache folder. */
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { cacheDir } from './cache.ts'
+import type { Handover } from './types.ts'
+
+export function stateFile(): string {
+  return join(cacheDir(), 'services.json')
+}
+
+export async function readState(): Promise<Handover | null> {
+  const text = await readFile(stateFile(), 'utf8').catch(() => '')
+  return text ? (JSON.parse(text) as Handover) : null
+}
+
+/** By rename, so that a reader never sees half of it. */
+export async function writeState(state: Handover): Promise<void> {
+  const file = stateFile()
+  await mkdir(dirname(file), { recursive: true })
+  await writeFile(`${file}.new`, JSON.stringify(state, null, 2))
+  await rename(`${file}.new`, file)
+}
+
+/** What a test process may use: the servers of its run, or, under a bare vitest, those that people started. */
+export async function currentHandover(): Promise<Handover | null> {
+  const given = process.env['WAYBILL_SERVICES']
+  return given ? (JSON.parse(given) as Handover) : await readState()
+}

@@ -1,0 +1,120 @@
+/**
+ * The servers of the run, for tests. `service()` is shared with all other test files: a test that stops or crashes its
+ * server takes a private one from `privatePostgres()`.
+ */
+import { randomBytes } from 'node:crypto'
+import pg from 'pg'
+import { afterAll } from 'vitest'
+import { postgres, postgres15 } from '../../scripts/services/kinds/postgres.ts'
+import { startPrivate } from '../../scripts/services/provision.ts'
+import { openRun, type Run } from '../../scripts/services/run.ts'
+import * as control from '../../scripts/services/server.ts'
+import { currentHandover } from '../../scripts/services/state.ts'
+import type { Server, StopMode } from '../../scripts/services/types.ts'
+
+export interface Service {
+  name: string
+  url: string
+  /** null when the server is not a process of this machine's making. */
+  readonly pid: number | null
+  stop(mode?: StopMode): Promise<void>
+  /** Returns when the server is ready to work. */
+  start(): Promise<void>
+  restart(mode?: StopMode): Promise<void>
+}
+
+const handover = await currentHandover()
+
+/** For `describe.skipIf(without('kafka'))`: was this server left out of the run? */
+export function without(name: string): boolean {
+  return handover?.without.includes(name) ?? false
+}
+
+export function service(name: string): Service {
+  const server = handover?.servers.find((candidate) => candidate.name === name)
+  if (server) return handle(server)
+  const why = handover ? 'is not part of this run; add it to scripts/services/needed.ts' : 'is not running'
+  throw new Error(`${name} ${why}; start tests with \`npm test\`, or servers with \`npm run services -- up ${name}\``)
+}
+
+function handle(server: Server): Service {
+  return {
+    name: server.name,
+    url: server.url,
+    get pid() {
+      return control.pid(server)
+    },
+    stop: (mode) => control.stop(server, mode),
+    start: () => control.start(server),
+    async restart(mode) {
+      await control.stop(server, mode)
+      await control.start(server)
+    },
+  }
+}
+
+let ownRun: Promise<Run> | undefined
+const privates: Server[] = []
+
+/** The run of `npm test`, or, under a bare vitest, one of this process with its own watchdog. */
+async function runDir(): Promise<string> {
+  if (process.env['WAYBILL_SERVICES']) return handover!.run
+  ownRun ??= openRun()
+  return (await ownRun).dir
+}
+
+export interface PrivateOptions {
+  version?: 'postgres' | 'postgres15'
+  /** Written to postgresql.conf, after the usual ones: `{ max_connections: '5' }`. */
+  settings?: Record<string, string>
+}
+
+/** A PostgreSQL of one's own, to crash at will. Ended after the test file, and by the watchdog if that never comes. */
+export async function privatePostgres(options: PrivateOptions = {}): Promise<Service & { end(): Promise<void> }> {
+  const entry = options.version === 'postgres15' ? postgres15 : postgres
+  const server = await startPrivate(entry, { run: await runDir(), settings: options.settings ?? {} })
+  privates.push(server)
+  return Object.assign(handle(server), { end: () => control.stop(server, 'immediate') })
+}
+
+afterAll(async () => {
+  await Promise.all(privates.map((server) => control.stop(server, 'immediate')))
+  await (await ownRun)?.close()
+})
+
+export interface FreshDatabase {
+  name: string
+  url: string
+  /** The same database on another way in: `through('pgbouncer')`. */
+  through(name: string): string
+  drop(): Promise<void>
+}
+
+/** A new empty database on the shared server, or on the one given. */
+export async function freshDatabase(on: string | Service = 'postgres'): Promise<FreshDatabase> {
+  const server = typeof on === 'string' ? service(on) : on
+  const name = `t_${randomBytes(6).toString('hex')}`
+  await administer(server.url, `CREATE DATABASE ${name} TEMPLATE template0`)
+  return {
+    name,
+    url: withDatabase(server.url, name),
+    through: (other) => withDatabase(service(other).url, name),
+    drop: () => administer(server.url, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`),
+  }
+}
+
+function withDatabase(url: string, name: string): string {
+  const target = new URL(url)
+  target.pathname = `/${name}`
+  return target.href
+}
+
+async function administer(url: string, sql: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  try {
+    await client.query(sql)
+  } finally {
+    await client.end()
+  }
+}
