@@ -1,10 +1,11 @@
 import { parseArgs } from 'node:util'
 import { embedded } from '../embed.ts'
+import { loadMutations, rot } from '../mutations/mutation.ts'
 import { boundaries } from './boundaries.ts'
 import { exports } from './exports.ts'
 import { files } from './files.ts'
 import { lockfile } from './lockfile.ts'
-import { atMost, type Findings, failure, runBin } from './run.ts'
+import { atMost, type Findings, failure, root, runBin } from './run.ts'
 import { smoke } from './smoke.ts'
 import { words } from './words.ts'
 
@@ -15,7 +16,8 @@ const checks: Record<string, () => Findings | Promise<Findings>> = {
   boundaries,
   exports,
   smoke,
-  generated: () => embedded(),
+  generated: embedded,
+  mutations,
   lockfile,
   words,
   files,
@@ -38,6 +40,14 @@ async function lint(): Promise<Findings> {
     'biome',
     await runBin('@biomejs/biome/bin/biome', ['check', '--error-on-warnings', '--diagnostic-level=warn']),
   )
+}
+
+/** Only whether the list still fits the code; `npm run mutations` runs it. */
+async function mutations(): Promise<Findings> {
+  const rotted = (await loadMutations(root)).map((mutation) => ({ ...mutation, why: rot(root, mutation) }))
+  return {
+    problems: rotted.flatMap(({ list, name, why }) => (why ? [`test/mutations/${list}.ts: ${name}: ${why}`] : [])),
+  }
 }
 
 interface Result extends Findings {
