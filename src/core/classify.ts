@@ -38,7 +38,7 @@ const REDIS_TRANSIENT = /^(LOADING|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|READONLY|BUSY
 const GRPC_TRANSIENT = new Set([4, 8, 14])
 
 /** Our own codes that a second try cannot mend. */
-const PERMANENT_CODES = new Set(['REJECTED', 'INVALID_PAYLOAD', 'MALFORMED_MESSAGE', 'NO_HANDLER', 'NO_VERSION', 'NO_OUTPUT'])
+const PERMANENT_CODES = new Set(['REJECTED', 'INVALID_PAYLOAD', 'MALFORMED_MESSAGE', 'NO_VERSION'])
 
 /**
  * The default classifier. Unknown errors are transient: rather one attempt too many than a message lost to a

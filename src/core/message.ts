@@ -37,6 +37,16 @@ export function local<T>(name: string): Local<T> {
 const NO_EXTENSIONS: Extensions = Object.freeze({})
 
 /**
+ * What `data` is:
+ * - `value`: the value itself, whatever its type, a string too;
+ * - `raw`: text or bytes still encoded as `datacontenttype` says;
+ * - `json`: JSON text that is known to be well-formed, because a parser or a serialiser has seen it.
+ *
+ * Unless told, a message made with a string or bytes is `raw` and any other is `value`.
+ */
+export type Form = 'value' | 'raw' | 'json'
+
+/**
  * A message is a CloudEvents 1.0 event: attributes and data. It never changes; `with` makes a changed copy.
  * Locals are values that travel with the message inside one process (a span, a deadline) and never reach the wire.
  */
@@ -50,9 +60,12 @@ export class Message<Data = unknown> {
   readonly dataschema: string | undefined
   readonly extensions: Extensions
   readonly data: Data
+  readonly form: Form
+  /** Which version of which event has already vouched for `data`, so that nobody validates it twice. */
+  readonly checkedBy: object | undefined
   #locals: Map<Local<unknown>, unknown> | undefined
 
-  constructor(attributes: Attributes, data: Data) {
+  constructor(attributes: Attributes, data: Data, form: Form = formOf(data), checkedBy?: object) {
     this.id = attributes.id
     this.source = attributes.source
     this.type = attributes.type
@@ -62,6 +75,8 @@ export class Message<Data = unknown> {
     this.dataschema = attributes.dataschema
     this.extensions = attributes.extensions ?? NO_EXTENSIONS
     this.data = data
+    this.form = form
+    this.checkedBy = checkedBy
   }
 
   /** Messages of one key are handled one at a time, in order. */
@@ -82,12 +97,19 @@ export class Message<Data = unknown> {
   /** A copy with some attributes replaced (extensions are merged; `undefined` removes one). Locals come along. */
   with(changes: Partial<Attributes>): Message<Data> {
     const extensions = changes.extensions === undefined ? this.extensions : merge(this.extensions, changes.extensions)
-    return this.#copy({ ...this.attributes(), ...changes, extensions }, this.data)
+    return this.#copy({ ...this.attributes(), ...changes, extensions }, this.data, this.form, this.checkedBy)
   }
 
-  /** A copy with other data. Locals come along. */
-  withData<Other>(data: Other): Message<Other> {
-    return this.#copy(this, data)
+  /** A copy with other data. Locals come along. Text put in place of a value is a value, unless `form` says otherwise. */
+  withData<Other>(data: Other, form: Form = this.form === 'value' ? 'value' : formOf(data)): Message<Other> {
+    return this.#copy(this, data, form, undefined)
+  }
+
+  /** A copy whose data an event definition vouches for, as a value of `version`. Locals come along. */
+  checked<Other>(data: Other, by: object, version: number): Message<Other> {
+    if (version === this.version) return this.#copy(this, data, 'value', by)
+    const extensions = { ...this.extensions, eventversion: version }
+    return this.#copy({ ...this.attributes(), extensions }, data, 'value', by)
   }
 
   attributes(): Attributes {
@@ -113,8 +135,8 @@ export class Message<Data = unknown> {
     return `Message(${this.toString()})`
   }
 
-  #copy<Other>(attributes: Attributes, data: Other): Message<Other> {
-    const copy = new Message(attributes, data)
+  #copy<Other>(attributes: Attributes, data: Other, form: Form, checkedBy: object | undefined): Message<Other> {
+    const copy = new Message(attributes, data, form, checkedBy)
     if (this.#locals !== undefined) copy.#locals = new Map(this.#locals)
     return copy
   }
@@ -124,7 +146,11 @@ export class Message<Data = unknown> {
 export type RawMessage = Message<string | Uint8Array>
 
 export function isRaw(message: Message): message is RawMessage {
-  return typeof message.data === 'string' || message.data instanceof Uint8Array
+  return message.form !== 'value'
+}
+
+function formOf(data: unknown): Form {
+  return typeof data === 'string' || data instanceof Uint8Array ? 'raw' : 'value'
 }
 
 function text(value: ExtensionValue | undefined): string | undefined {
@@ -154,24 +180,29 @@ const RFC3339 = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}
 
 /** Throws MALFORMED_MESSAGE, naming the attribute, unless the attributes are those of a CloudEvents 1.0 event. */
 export function checkAttributes(attributes: Attributes): void {
+  checkContext(attributes)
+  for (const name in attributes.extensions) checkExtension(name, attributes.extensions[name])
+}
+
+/** As `checkAttributes`, without the extensions. */
+export function checkContext(attributes: Attributes): void {
   for (const name of ['id', 'source', 'type'] as const) {
     const value = attributes[name]
     if (typeof value !== 'string' || value === '') malformed(name, value, 'a string that is not empty')
   }
   for (const name of ['subject', 'datacontenttype', 'dataschema'] as const) {
     const value = attributes[name]
-    if (value !== undefined && (typeof value !== 'string' || value === '')) malformed(name, value, 'a string that is not empty')
+    if (value !== undefined && (typeof value !== 'string' || value === ''))
+      malformed(name, value, 'a string that is not empty')
   }
-  const { time, extensions } = attributes
+  const { time } = attributes
   if (time !== undefined && (typeof time !== 'string' || !RFC3339.test(time) || Number.isNaN(Date.parse(time)))) {
     malformed('time', time, 'an RFC 3339 time')
   }
-  for (const name in extensions) checkExtension(name, extensions[name])
 }
 
-function checkExtension(name: string, value: ExtensionValue | undefined): void {
-  if (!/^[a-z0-9]+$/.test(name)) malformed(name, name, 'named with lower-case letters and digits only')
-  if (CONTEXT_ATTRIBUTES.has(name)) malformed(name, name, 'named otherwise than a context attribute')
+export function checkExtension(name: string, value: unknown): void {
+  checkExtensionName(name)
   if (typeof value === 'number' && (!Number.isInteger(value) || value > 2147483647 || value < -2147483648)) {
     malformed(name, value, 'a 32-bit whole number, a string, a boolean or bytes')
   }
@@ -181,6 +212,19 @@ function checkExtension(name: string, value: ExtensionValue | undefined): void {
   }
 }
 
-function malformed(name: string, value: unknown, allowed: string): never {
-  throw new WaybillError('MALFORMED_MESSAGE', `message attribute ${describe(name)}: ${describe(value)}; it must be ${allowed}`)
+// Names are few and come with every message: each is examined once, until there are more than anybody means.
+const knownNames = new Set<string>()
+
+export function checkExtensionName(name: string): void {
+  if (knownNames.has(name)) return
+  if (!/^[a-z0-9]+$/.test(name)) malformed(name, name, 'named with lower-case letters and digits only')
+  if (CONTEXT_ATTRIBUTES.has(name)) malformed(name, name, 'named otherwise than a context attribute')
+  if (knownNames.size < 1000) knownNames.add(name)
+}
+
+export function malformed(name: string, value: unknown, allowed: string): never {
+  throw new WaybillError(
+    'MALFORMED_MESSAGE',
+    `message attribute ${describe(name)}: ${describe(value)}; it must be ${allowed}`,
+  )
 }

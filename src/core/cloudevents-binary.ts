@@ -1,0 +1,152 @@
+import { base64 } from './cloudevents.ts'
+import { encodeData, isJsonType, utf8 } from './data.ts'
+import {
+  type Attributes,
+  checkContext,
+  checkExtension,
+  checkExtensionName,
+  type ExtensionValue,
+  Message,
+  malformed,
+  type RawMessage,
+} from './message.ts'
+
+/**
+ * CloudEvents 1.0 in binary mode: attributes in headers, data as the body. The prefix is that of the protocol:
+ * `ce-` (HTTP, NATS), `ce_` (Kafka), `cloudEvents:` or `cloudEvents_` (AMQP; either is read). Over HTTP header values
+ * are percent-encoded. Numbers and booleans become text, as headers have no types.
+ */
+export interface BinaryMessage {
+  readonly headers: Record<string, string>
+  /** Empty when there is no data. */
+  readonly body: string | Uint8Array
+}
+
+const CONTENT_TYPE = 'content-type'
+
+export function toBinary(message: Message, prefix = 'ce-', percent: boolean = prefix === 'ce-'): BinaryMessage {
+  const { id, source, type, subject, time, dataschema, extensions } = message
+  if (typeof id !== 'string' || typeof source !== 'string' || typeof type !== 'string') checkContext(message)
+  const write = percent ? percentEncode : asIs
+  const headers: Record<string, string> = {}
+  const body = encodeData(message).data
+  if (message.datacontenttype !== undefined) headers[CONTENT_TYPE] = message.datacontenttype
+  else if (body.length > 0) headers[CONTENT_TYPE] = 'application/json'
+  headers[`${prefix}specversion`] = '1.0'
+  headers[`${prefix}id`] = write(id)
+  headers[`${prefix}source`] = write(source)
+  headers[`${prefix}type`] = write(type)
+  if (subject !== undefined) headers[`${prefix}subject`] = write(subject)
+  if (time !== undefined) headers[`${prefix}time`] = write(time)
+  if (dataschema !== undefined) headers[`${prefix}dataschema`] = write(dataschema)
+  for (const name in extensions) {
+    checkExtensionName(name)
+    const value = extensions[name]!
+    headers[prefix + name] = value instanceof Uint8Array ? base64(value) : write(String(value))
+  }
+  return { headers, body }
+}
+
+type Draft = { -readonly [Name in keyof Attributes]: Attributes[Name] }
+
+/**
+ * A message from headers (names in any case; values text, UTF-8 bytes as Kafka has them, or AMQP's numbers and
+ * booleans) and a body, kept as it is. Throws MALFORMED_MESSAGE, naming the attribute.
+ */
+export function fromBinary(
+  headers: Readonly<Record<string, unknown>>,
+  body: string | Uint8Array,
+  prefix = 'ce-',
+  percent: boolean = prefix === 'ce-',
+): RawMessage {
+  const attributes: Partial<Draft> = {}
+  let extensions: Record<string, ExtensionValue> | undefined
+  let specversion: unknown
+  const lowerPrefix = prefix.toLowerCase()
+  for (const header of Object.keys(headers)) {
+    const given = headers[header]
+    if (given === undefined || given === null) continue
+    const lower = header.toLowerCase()
+    if (lower === CONTENT_TYPE) {
+      attributes.datacontenttype = headerText('datacontenttype', given)
+      continue
+    }
+    if (!hasPrefix(lower, lowerPrefix)) continue
+    const name = lower.slice(lowerPrefix.length)
+    switch (name) {
+      case 'specversion':
+        specversion = headerText(name, given)
+        break
+      case 'id':
+      case 'source':
+      case 'type':
+      case 'subject':
+      case 'time':
+      case 'dataschema': {
+        const text = headerText(name, given)
+        attributes[name] = percent ? percentDecode(name, text) : text
+        break
+      }
+      default: {
+        checkExtensionName(name)
+        const native = typeof given === 'number' || typeof given === 'boolean'
+        const value = native ? given : headerText(name, given)
+        checkExtension(name, value)
+        extensions ??= {}
+        extensions[name] = percent && typeof value === 'string' ? percentDecode(name, value) : value
+      }
+    }
+  }
+  if (specversion !== '1.0') malformed('specversion', specversion, '"1.0"')
+  if (extensions !== undefined) attributes.extensions = extensions
+  checkContext(attributes as Attributes)
+  // An empty body is data too where bytes are expected, and none where JSON is.
+  return new Message(
+    attributes as Attributes,
+    body.length === 0 && isJsonType(attributes.datacontenttype) ? '' : body,
+    'raw',
+  )
+}
+
+function hasPrefix(header: string, prefix: string): boolean {
+  if (header.startsWith(prefix)) return true
+  return (prefix === 'cloudevents:' || prefix === 'cloudevents_') && /^cloudevents[:_]/.test(header)
+}
+
+function headerText(name: string, value: unknown): string {
+  if (typeof value === 'string') return value
+  if (value instanceof Uint8Array) return utf8(value) ?? malformed(name, 'bytes', 'UTF-8 text')
+  return malformed(name, value, 'text')
+}
+
+function asIs(value: string): string {
+  return value
+}
+
+// HTTP binding 1.0.2, section 3.1.3.2: space, quote, percent and whatever is not printable ASCII.
+const UNSAFE = /[^!#$&-~]/
+const UNSAFE_RUNS = /[^!#$&-~]+/g
+
+function percentEncode(value: string): string {
+  if (!UNSAFE.test(value)) return value
+  return value.replace(UNSAFE_RUNS, (run) => {
+    let encoded = ''
+    for (const byte of Buffer.from(run)) encoded += `%${byte < 16 ? '0' : ''}${byte.toString(16).toUpperCase()}`
+    return encoded
+  })
+}
+
+/** A percent sign that begins no triplet stays: older senders do not encode. */
+function percentDecode(name: string, value: string): string {
+  let text = value
+  // Quoted values are from older versions of the binding.
+  if (text.length > 1 && text[0] === '"' && text.endsWith('"')) text = text.slice(1, -1).replace(/\\(.)/gs, '$1')
+  if (!text.includes('%')) return text
+  return text.replace(/(?:%[0-9A-Fa-f]{2})+/g, (run) => {
+    try {
+      return decodeURIComponent(run)
+    } catch {
+      return malformed(name, value, 'percent-encoded UTF-8')
+    }
+  })
+}

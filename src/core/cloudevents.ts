@@ -1,0 +1,185 @@
+import { isJsonType, jsonText, NOT_JSON, parseJson, utf8 } from './data.ts'
+import { WaybillError } from './errors.ts'
+import { memberSpan, skipSpace } from './json-span.ts'
+import {
+  type Attributes,
+  checkContext,
+  checkExtension,
+  checkExtensionName,
+  type ExtensionValue,
+  type Form,
+  Message,
+  malformed,
+  type RawMessage,
+} from './message.ts'
+
+/**
+ * CloudEvents 1.0 in JSON: the structured mode, and batches of it. Data that is JSON is embedded as it stands, byte
+ * for byte, in both directions; text is a JSON string; bytes are `data_base64`, and so is what claims to be JSON and
+ * is not, since embedding it could forge attributes. Extensions of bytes become base64 text, as the standard has it.
+ */
+export const STRUCTURED_TYPE = 'application/cloudevents+json'
+export const BATCH_TYPE = 'application/cloudevents-batch+json'
+
+/** How a message with this content type carries its event. */
+export function contentMode(contentType: string | undefined): 'structured' | 'batch' | 'binary' {
+  if (contentType === undefined || !/^\s*application\/cloudevents/i.test(contentType)) return 'binary'
+  return /^\s*application\/cloudevents-batch\b/i.test(contentType) ? 'batch' : 'structured'
+}
+
+// String concatenation and one `JSON.stringify` per attribute: this runs once for each message of a relay.
+export function toStructured(message: Message): string {
+  const { id, source, type, subject, time, datacontenttype, dataschema, extensions } = message
+  if (typeof id !== 'string' || typeof source !== 'string' || typeof type !== 'string') checkContext(message)
+  let text = `{"specversion":"1.0","id":${quote(id)},"source":${quote(source)},"type":${quote(type)}`
+  if (subject !== undefined) text += `,"subject":${quote(subject)}`
+  if (time !== undefined) text += `,"time":${quote(time)}`
+  if (datacontenttype !== undefined) text += `,"datacontenttype":${quote(datacontenttype)}`
+  if (dataschema !== undefined) text += `,"dataschema":${quote(dataschema)}`
+  for (const name in extensions) {
+    checkExtensionName(name)
+    const value = extensions[name]!
+    text += `,"${name}":${value instanceof Uint8Array ? `"${base64(value)}"` : JSON.stringify(value)}`
+  }
+  return `${text}${dataMember(message)}}`
+}
+
+export function toBatch(messages: readonly Message[]): string {
+  return `[${messages.map(toStructured).join(',')}]`
+}
+
+function quote(text: string): string {
+  return JSON.stringify(text)
+}
+
+function dataMember(message: Message): string {
+  const { data, form } = message
+  if (isJsonType(message.datacontenttype)) {
+    if (form === 'value') return `,"data":${jsonText(message)}`
+    if (typeof data === 'string') return jsonMember(data, form === 'json')
+    if (!(data instanceof Uint8Array)) throw unencoded(message)
+    const text = utf8(data)
+    return text === undefined ? bytesMember(data) : jsonMember(text, false)
+  }
+  if (typeof data === 'string') return data === '' ? '' : `,"data":${quote(data)}`
+  if (data instanceof Uint8Array) return bytesMember(data)
+  throw unencoded(message)
+}
+
+function jsonMember(text: string, wellFormed: boolean): string {
+  if (text === '') return ''
+  if (wellFormed || parseJson(text) !== NOT_JSON) return `,"data":${text}`
+  return bytesMember(Buffer.from(text))
+}
+
+function bytesMember(bytes: Uint8Array): string {
+  return `,"data_base64":"${base64(bytes)}"`
+}
+
+function unencoded(message: Message): WaybillError {
+  const type = message.datacontenttype ?? 'application/json'
+  return new WaybillError('NOT_SERIALISABLE', `${message}: data of type ${quote(type)} must be a string or bytes`)
+}
+
+export function base64(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
+}
+
+/** One event from its JSON. Throws MALFORMED_MESSAGE, naming the attribute. */
+export function fromStructured(input: string | Uint8Array): RawMessage {
+  const text = textOf(input, 'event')
+  const parsed = parsedOf(text, 'event')
+  return readEvent(parsed, text, skipSpace(text, 0)).message
+}
+
+/** The events of a batch. One malformed event makes the batch malformed: there is no telling what else is. */
+export function fromBatch(input: string | Uint8Array): RawMessage[] {
+  const text = textOf(input, 'batch')
+  const parsed = parsedOf(text, 'batch')
+  if (!Array.isArray(parsed)) malformed('batch', parsed, 'a JSON array of events')
+  let at = skipSpace(text, 0)
+  return parsed.map((event) => {
+    // Past the bracket or the comma.
+    const read = readEvent(event, text, skipSpace(text, at + 1))
+    at = skipSpace(text, read.end)
+    return read.message
+  })
+}
+
+function textOf(input: string | Uint8Array, what: string): string {
+  if (typeof input === 'string') return input
+  return utf8(input) ?? malformed(what, 'bytes', 'UTF-8 text')
+}
+
+function parsedOf(text: string, what: string): unknown {
+  const parsed = parseJson(text)
+  return parsed === NOT_JSON ? malformed(what, 'text', 'well-formed JSON') : parsed
+}
+
+type Draft = { -readonly [Name in keyof Attributes]: Attributes[Name] }
+
+function readEvent(event: unknown, text: string, start: number): { message: RawMessage; end: number } {
+  if (typeof event !== 'object' || event === null || Array.isArray(event)) {
+    malformed('event', event, 'a JSON object of attributes')
+  }
+  const members = event as Record<string, unknown>
+  const attributes: Partial<Draft> = {}
+  let extensions: Record<string, ExtensionValue> | undefined
+  for (const name of Object.keys(members)) {
+    const value = members[name]
+    switch (name) {
+      case 'specversion':
+      case 'data':
+      case 'data_base64':
+        break
+      case 'id':
+      case 'source':
+      case 'type':
+      case 'subject':
+      case 'time':
+      case 'datacontenttype':
+      case 'dataschema':
+        // In this format null says that an attribute is not set.
+        if (value !== null) attributes[name] = value as string
+        break
+      default:
+        checkExtensionName(name)
+        if (value === null) break
+        checkExtension(name, value)
+        extensions ??= {}
+        extensions[name] = value as ExtensionValue
+    }
+  }
+  if (members['specversion'] !== '1.0') malformed('specversion', members['specversion'], '"1.0"')
+  if (extensions !== undefined) attributes.extensions = extensions
+  checkContext(attributes as Attributes)
+  const span = memberSpan(text, start, 'data')
+  const [data, form] = readData(members, attributes.datacontenttype, text, span)
+  return { message: new Message(attributes as Attributes, data, form), end: span.end }
+}
+
+function readData(
+  members: Record<string, unknown>,
+  contentType: string | undefined,
+  text: string,
+  span: { from: number; to: number },
+): [string | Uint8Array, Form] {
+  const encoded = members['data_base64'] ?? undefined
+  if (encoded !== undefined) {
+    if (span.from >= 0) malformed('data_base64', 'data_base64', 'given instead of data, not with it')
+    return [fromBase64(encoded), 'raw']
+  }
+  if (span.from < 0) return ['', 'raw']
+  if (isJsonType(contentType)) return [text.slice(span.from, span.to), 'json']
+  const data = members['data'] ?? ''
+  if (typeof data !== 'string')
+    malformed('data', data, `a string, as datacontenttype ${quote(contentType!)} is not JSON`)
+  return [data, 'raw']
+}
+
+function fromBase64(text: unknown): Uint8Array {
+  if (typeof text !== 'string' || text.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(text)) {
+    malformed('data_base64', typeof text, 'base64 text')
+  }
+  return new Uint8Array(Buffer.from(text, 'base64'))
+}

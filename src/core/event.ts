@@ -1,0 +1,220 @@
+import { WaybillError } from './errors.ts'
+import {
+  type Attributes,
+  checkAttributes,
+  checkContext,
+  type Extensions,
+  type ExtensionValue,
+  Message,
+} from './message.ts'
+import { checkOptions, describe } from './options.ts'
+import type { SchemaInput, SchemaOutput, StandardSchema } from './schema.ts'
+import { uuidv7 } from './uuid.ts'
+import { decode, type OnNewer, type Step, step, validate } from './versions.ts'
+
+/** What a handler is registered with: an event, or one version of it. */
+export interface EventKey<Output = unknown> {
+  readonly type: string
+  /** The version `decode` gives: the newest known, or for `.v(n)` that one. */
+  readonly target: number
+  /** True for `.v(n)`. */
+  readonly exact: boolean
+  /** By the name of the type alone. */
+  is(message: Message): message is Message<Output>
+  /**
+   * The message with its data as a validated value of the target version: the schema of the message's own version
+   * is applied, then upcasters one by one. `eventversion` then says the target. A promise only where a schema or an
+   * upcaster is asynchronous. INVALID_PAYLOAD when the schema refuses, NO_VERSION when no way leads to the target.
+   */
+  decode(message: Message, onNewer?: OnNewer): Message<Output> | Promise<Message<Output>>
+}
+
+/** Also a factory of messages of that version. */
+export interface EventVersion<Input = unknown, Output = Input> extends EventKey<Output> {
+  /** Validates and makes the message now. A schema that answers with a promise is ASYNC_SCHEMA: use `create`. */
+  (data: Input, options?: MessageOptions): Message<Output>
+  /** The same for asynchronous schemas. */
+  create(data: Input, options?: MessageOptions): Promise<Message<Output>>
+}
+
+type Versions = Record<number, { input: unknown; output: unknown }>
+
+export interface EventDefinition<Known extends Versions, Newest extends keyof Known & number>
+  extends EventVersion<Known[Newest]['input'], Known[Newest]['output']> {
+  readonly newest: Newest
+  /** One version: a key for a handler of exactly that version, and a factory of it. */
+  v<Version extends keyof Known & number>(
+    version: Version,
+  ): EventVersion<Known[Version]['input'], Known[Version]['output']>
+  /** This event with one more version, newer than all before. The upcaster makes its data from the version before. */
+  version<Version extends number, Schema extends StandardSchema>(
+    version: Version,
+    schema: Schema,
+    upcast?: (data: Known[Newest]['output']) => SchemaInput<Schema> | Promise<SchemaInput<Schema>>,
+  ): EventDefinition<Known & Entry<Version, SchemaInput<Schema>, SchemaOutput<Schema>>, Version>
+  version<Version extends number, Data>(
+    version: Version,
+    schema: undefined,
+    upcast?: (data: Known[Newest]['output']) => Data | Promise<Data>,
+  ): EventDefinition<Known & Entry<Version, Data, Data>, Version>
+}
+
+type Entry<Version extends number, Input, Output> = { [Key in Version]: { input: Input; output: Output } }
+
+/** The data a handler of this event is given. */
+export type EventData<Event extends EventKey> = Event extends EventKey<infer Output> ? Output : never
+
+export interface EventOptions {
+  /** Default: `/` and the name up to its first dot, so `order.placed` comes from `/order`. */
+  source?: string
+  dataschema?: string
+}
+
+export interface MessageOptions {
+  /** Default: a UUID of version 7. */
+  id?: string
+  source?: string
+  subject?: string
+  /** Default: now. */
+  time?: string | Date
+  /** Messages of one key are handled in order. Becomes the extension `partitionkey`. */
+  key?: string
+  /** Becomes the extension `tenantid`. */
+  tenant?: string
+  /** `eventversion` is always the event's own. */
+  extensions?: Extensions
+}
+
+const MESSAGE_OPTIONS = ['id', 'source', 'subject', 'time', 'key', 'tenant', 'extensions'] as const
+
+/**
+ * A kind of event, known to both ends: its name, its schema (Zod, Valibot, ArkType, …) and its versions.
+ *
+ * What the schema gives is what travels, and the receiving end applies the schema again: a schema must accept its
+ * own result (defaults, trimming and `coerce` do; a transform from string to number does not). Every message says
+ * its version in `eventversion`; one that says none is of version 1. Without a schema, data is typed but unchecked.
+ */
+export function event<Schema extends StandardSchema>(
+  type: string,
+  schema: Schema,
+  options?: EventOptions,
+): EventDefinition<Entry<1, SchemaInput<Schema>, SchemaOutput<Schema>>, 1>
+export function event<Data = unknown>(
+  type: string,
+  schema?: undefined,
+  options?: EventOptions,
+): EventDefinition<Entry<1, Data, Data>, 1>
+export function event(type: string, schema?: StandardSchema, options: EventOptions = {}): unknown {
+  checkName(type)
+  const where = `event ${describe(type)}`
+  checkOptions(where, options, ['source', 'dataschema'])
+  const family: Family = { type, source: options.source ?? `/${type.split('.', 1)[0]}`, dataschema: options.dataschema }
+  checkContext({ id: 'x', ...family })
+  return define(family, [step(where, 1, schema)])
+}
+
+interface Family {
+  readonly type: string
+  readonly source: string
+  readonly dataschema: string | undefined
+}
+
+function define(family: Family, steps: readonly Step[]): EventDefinition<Versions, number> {
+  const newest = steps[steps.length - 1]!
+  const where = `event ${describe(family.type)}`
+  const definition = Object.assign(view(family, steps, newest, false), {
+    newest: newest.version,
+    v(version: number) {
+      const found = steps.find((known) => known.version === version)
+      if (found !== undefined) return view(family, steps, found, true)
+      const known = steps.map((one) => one.version).join(', ')
+      throw new WaybillError('NO_VERSION', `${where}: version ${describe(version)} is not defined. Known: ${known}`)
+    },
+    version(version: number, schema: unknown, upcast?: unknown) {
+      if (!Number.isSafeInteger(version) || version <= newest.version) {
+        const text = `${where}: version ${describe(version)} must be a whole number greater than ${newest.version}`
+        throw new WaybillError('INVALID_OPTION', text)
+      }
+      return define(family, [...steps, step(where, version, schema, upcast)])
+    },
+  })
+  return definition as EventDefinition<Versions, number>
+}
+
+function view(family: Family, steps: readonly Step[], target: Step, exact: boolean): EventVersion<unknown, unknown> {
+  const { type } = family
+  const { schema, version } = target
+  const make = (data: unknown, options?: MessageOptions): Message => {
+    const attributes = compose(family, target, options)
+    const value = schema === undefined ? data : validate(schema, attributes, data, version)
+    if (!(value instanceof Promise)) return new Message(attributes, value, 'value', target)
+    value.catch(() => {})
+    const text = `${type}: the schema of version ${version} is asynchronous; use await create(…) instead of a call`
+    throw new WaybillError('ASYNC_SCHEMA', text)
+  }
+  return Object.assign(make, {
+    type,
+    target: version,
+    exact,
+    is: (message: Message): message is Message => message.type === type,
+    async create(data: unknown, options?: MessageOptions) {
+      const attributes = compose(family, target, options)
+      const value = schema === undefined ? data : await validate(schema, attributes, data, version)
+      return new Message(attributes, value, 'value', target)
+    },
+    decode(message: Message, onNewer?: OnNewer) {
+      if (message.checkedBy === target) return message
+      return decode(type, steps, target, message, onNewer)
+    },
+  })
+}
+
+/** The attributes of a new message. Only what the caller gives can be wrong, and only that is checked. */
+function compose(family: Family, target: Step, options: MessageOptions | undefined): Attributes {
+  const { type, source, dataschema } = family
+  if (options === undefined)
+    return { id: uuidv7(), source, type, time: now(), dataschema, extensions: target.extensions }
+  checkOptions(type, options, MESSAGE_OPTIONS)
+  const extensions: Record<string, ExtensionValue> = { ...options.extensions, ...target.extensions }
+  if (options.key !== undefined) extensions['partitionkey'] = options.key
+  if (options.tenant !== undefined) extensions['tenantid'] = options.tenant
+  const attributes: Attributes = {
+    id: options.id ?? uuidv7(),
+    source: options.source ?? source,
+    type,
+    subject: options.subject,
+    time: timeText(options.time),
+    dataschema,
+    extensions,
+  }
+  checkAttributes(attributes)
+  return attributes
+}
+
+function timeText(time: string | Date | undefined): string {
+  if (time === undefined) return now()
+  if (!(time instanceof Date)) return time
+  return Number.isNaN(time.getTime()) ? 'Invalid Date' : time.toISOString()
+}
+
+// Thousands of messages are made within a millisecond; its text is made once.
+let lastTime = 0
+let lastText = ''
+
+function now(): string {
+  const time = Date.now()
+  if (time !== lastTime || lastText === '') {
+    lastTime = time
+    lastText = new Date(time).toISOString()
+  }
+  return lastText
+}
+
+const MAX_NAME = 255
+
+function checkName(type: string): void {
+  const sound = typeof type === 'string' && type.length > 0 && type.length <= MAX_NAME && !/[\s\p{Cc}]/u.test(type)
+  if (sound) return
+  const rule = `an event's name is 1 to ${MAX_NAME} characters without spaces or control characters, such as 'order.placed'`
+  throw new WaybillError('INVALID_OPTION', `event ${describe(type)}: ${rule}`)
+}

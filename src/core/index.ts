@@ -1,0 +1,52 @@
+export { type Acking, acking, DONE, RELEASE, type Settlement, sharedAcking } from './acking.ts'
+export { type Backoff, type BackoffOptions, backoff } from './backoff.ts'
+export { type Classify, classify, type ErrorKind } from './classify.ts'
+export { type Clock, systemClock } from './clock.ts'
+export {
+  BATCH_TYPE,
+  contentMode,
+  fromBatch,
+  fromStructured,
+  STRUCTURED_TYPE,
+  toBatch,
+  toStructured,
+} from './cloudevents.ts'
+export { type BinaryMessage, fromBinary, toBinary } from './cloudevents-binary.ts'
+export { decodeData, encodeData, isJsonType } from './data.ts'
+export { type Duration, milliseconds } from './duration.ts'
+export { errorSummary, MAX_ERROR_LENGTH, Reject, RetryLater, Unavailable, WaybillError } from './errors.ts'
+export {
+  type EventData,
+  type EventDefinition,
+  type EventKey,
+  type EventOptions,
+  type EventVersion,
+  event,
+  type MessageOptions,
+} from './event.ts'
+export {
+  type Attributes,
+  checkAttributes,
+  type Extensions,
+  type ExtensionValue,
+  type Form,
+  isRaw,
+  type Local,
+  local,
+  Message,
+  type RawMessage,
+} from './message.ts'
+export { checkOptions, describe, nearest, oneOf, wholeNumber } from './options.ts'
+export { type Random, systemRandom } from './random.ts'
+export type { SchemaInput, SchemaIssue, SchemaOutput, SchemaResult, StandardSchema } from './schema.ts'
+export {
+  TELEMETRY_NAMES,
+  TELEMETRY_PREFIX,
+  type TelemetryChannel,
+  type TelemetryEvents,
+  type TelemetryName,
+  telemetry,
+  warnOnce,
+} from './telemetry.ts'
+export { formatUuid, isUuid, uuidv7 } from './uuid.ts'
+export type { OnNewer } from './versions.ts'
