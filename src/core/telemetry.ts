@@ -17,12 +17,36 @@ export interface TelemetryEvents {
   'flow.paused': { flow: string; error: unknown; retryIn: number; failures: number }
   'flow.resumed': { flow: string; pausedFor: number }
   /** Settlements were written. `stale` of them changed nothing, because another had taken over. */
-  'flow.settled': { flow: string; done: number; retry: number; dead: number; release: number; stale: number; took: number }
+  'flow.settled': {
+    flow: string
+    done: number
+    retry: number
+    dead: number
+    release: number
+    stale: number
+    took: number
+  }
   /** Settlements could not be written. They are tried again unless the session is lost. */
   'flow.settle_failed': { flow: string; count: number; error: unknown; lost: boolean }
   /** One message was handled. Published only when somebody listens. */
-  'message.handled': { flow: string; type: string; id: string; result: 'done' | 'retry' | 'dead' | 'release'; took: number; attempt: number; tenant: string | undefined; error: unknown }
-  'message.dead': { flow: string; type: string; id: string; reason: string; attempt: number; tenant: string | undefined }
+  'message.handled': {
+    flow: string
+    type: string
+    id: string
+    result: 'done' | 'retry' | 'dead' | 'release'
+    took: number
+    attempt: number
+    tenant: string | undefined
+    error: unknown
+  }
+  'message.dead': {
+    flow: string
+    type: string
+    id: string
+    reason: string
+    attempt: number
+    tenant: string | undefined
+  }
   /** A message failed alone, again and again, where others did not: it is charged. */
   'message.suspected': { flow: string; type: string; id: string; error: unknown }
   /** A per-message acknowledgement failed. */
@@ -32,7 +56,7 @@ export interface TelemetryEvents {
   /** A fire-and-forget subscriber failed. */
   'bus.subscriber_failed': { type: string; id: string; error: unknown }
   'worker.started': { worker: string }
-  'worker.stopped': { worker: string; took: number; aborted: boolean }
+  'worker.stopped': { worker: string; took: number }
   'task.failed': { task: string; error: unknown; retryIn: number }
   'task.ran': { task: string; took: number }
   /** Something a person should know: a setting that can lose data, a fallback that was taken. */

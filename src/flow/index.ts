@@ -1,0 +1,17 @@
+export { Flow, type FlowOptions, type FlowSettings } from './flow.ts'
+export { type RunOptions, run, type Stoppable, shutdownSignal } from './lifecycle.ts'
+export { checkOutcomes, outcomeOf, publisherOf } from './outcome.ts'
+export {
+  OK,
+  type Outcome,
+  type Publisher,
+  type PublisherFeatures,
+  type PublisherLike,
+  type PublishFunction,
+} from './publisher.ts'
+export type { HandleMany, HandleOne, Step, Tally } from './pump.ts'
+export type { RetryOptions } from './retry-policy.ts'
+export type { Delivery, Demand, Session, Settled, Source, SourceFeatures } from './source.ts'
+export { Task, type TaskOptions } from './task.ts'
+export { Window } from './window.ts'
+export { PHASES, type Phase, Worker } from './worker.ts'

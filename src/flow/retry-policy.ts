@@ -1,0 +1,54 @@
+import {
+  type Backoff,
+  type BackoffOptions,
+  backoff,
+  type Classify,
+  checkOptions,
+  classify,
+  errorSummary,
+  oneOf,
+  type Random,
+  type Settlement,
+  wholeNumber,
+} from '../core/index.ts'
+import type { Outcome } from './publisher.ts'
+
+export interface RetryOptions {
+  /** How often a message is tried in all. Default 25. */
+  attempts?: number
+  /** The pause between tries of one message. Default 1 s doubling to 60 s, with up to 200 ms of jitter. */
+  backoff?: BackoffOptions
+  /** The pause between probes while the destination is down. Default 200 ms doubling to 30 s. */
+  breaker?: BackoffOptions
+  /** What an error means. */
+  classify?: Classify
+  /** What becomes of a key whose message is dead: wait for a person (`block`, default), or go on without it. */
+  deadKey?: 'block' | 'continue'
+}
+
+/** What a failure costs, decided in one place for every flow. */
+export interface RetryPolicy {
+  readonly classify: Classify
+  readonly breaker: Backoff
+  readonly deadKey: 'block' | 'continue'
+  decide(attempts: number, outcome: Exclude<Outcome, { kind: 'ok' }>): Settlement
+}
+
+export function retryPolicy(where: string, options: RetryOptions = {}, random?: Random): RetryPolicy {
+  checkOptions(where, options, ['attempts', 'backoff', 'breaker', 'classify', 'deadKey'])
+  const limit = wholeNumber(`${where}.attempts`, options.attempts ?? 25)
+  const jittered = random === undefined ? {} : { random }
+  const delay = backoff({ ...jittered, ...options.backoff })
+  return {
+    classify: options.classify ?? classify,
+    breaker: backoff({ min: '200ms', max: '30s', ...jittered, ...options.breaker }),
+    deadKey: oneOf(`${where}.deadKey`, options.deadKey ?? 'block', ['block', 'continue']),
+    decide(attempts, { kind, error, ...rest }) {
+      if (kind === 'rejected') return { kind: 'dead', reason: errorSummary(error), error }
+      const spent = attempts + 1
+      if (spent >= limit) return { kind: 'dead', reason: `${spent} attempts: ${errorSummary(error)}`, error }
+      const after = ('after' in rest ? rest.after : undefined) ?? delay(spent)
+      return { kind: 'retry', after, error, charged: true }
+    },
+  }
+}

@@ -1,0 +1,100 @@
+import type { Backoff } from '../core/index.ts'
+import { type Clock, type Message, type Settlement, telemetry } from '../core/index.ts'
+import type { Delivery, Session, Settled } from './source.ts'
+
+/**
+ * Batched settlement: while one batch is being written the next gathers, so the batch size follows the load. A write
+ * that fails is repeated until it succeeds or the session is lost; nothing is dropped in silence.
+ */
+export class Settler<D extends Delivery<Message>> {
+  readonly #flow: string
+  readonly #session: Session<D>
+  readonly #clock: Clock
+  readonly #backoff: Backoff
+  readonly #onSettled: (batch: readonly Settled<D>[]) => void
+  readonly #patience = new AbortController()
+  readonly #over: AbortSignal
+  #gathered: Settled<D>[] = []
+  #writing: Promise<void> | undefined
+  #scheduled = false
+
+  constructor(
+    flow: string,
+    session: Session<D>,
+    clock: Clock,
+    backoff: Backoff,
+    onSettled: (batch: readonly Settled<D>[]) => void,
+  ) {
+    this.#flow = flow
+    this.#session = session
+    this.#clock = clock
+    this.#backoff = backoff
+    this.#onSettled = onSettled
+    this.#over = AbortSignal.any([session.lost, this.#patience.signal])
+  }
+
+  settle(delivery: D, settlement: Settlement): void {
+    this.#gathered.push([delivery, settlement])
+    if (this.#writing !== undefined || this.#scheduled) return
+    // Wait for the end of this turn: the other outcomes of the same batch join.
+    this.#scheduled = true
+    queueMicrotask(this.#begin)
+  }
+
+  /** Resolves when everything gathered so far is written, or the session is lost. */
+  async flushed(): Promise<void> {
+    while (this.#scheduled || this.#writing !== undefined) {
+      if (this.#scheduled) this.#begin()
+      await this.#writing
+    }
+  }
+
+  lastTry(): void {
+    this.#patience.abort()
+  }
+
+  readonly #begin = (): void => {
+    this.#scheduled = false
+    if (this.#writing !== undefined || this.#gathered.length === 0) return
+    this.#writing = this.#write()
+  }
+
+  async #write(): Promise<void> {
+    while (this.#gathered.length > 0) {
+      const batch = this.#gathered
+      this.#gathered = []
+      await this.#writeBatch(batch)
+    }
+    this.#writing = undefined
+  }
+
+  async #writeBatch(batch: readonly Settled<D>[]): Promise<void> {
+    const { lost } = this.#session
+    const over = this.#over
+    for (let failures = 1; !lost.aborted; failures++) {
+      const began = this.#clock.monotonic()
+      try {
+        const stale = await this.#session.settle(batch)
+        if (telemetry['flow.settled'].active) this.#tell(batch, stale, this.#clock.monotonic() - began)
+        this.#onSettled(batch)
+        return
+      } catch (error) {
+        telemetry['flow.settle_failed'].publish({
+          flow: this.#flow,
+          count: batch.length,
+          error,
+          lost: over.aborted,
+        })
+        if (over.aborted) break
+        await this.#clock.sleep(this.#backoff(failures), over)
+      }
+    }
+    this.#onSettled(batch)
+  }
+
+  #tell(batch: readonly Settled<D>[], stale: number, took: number): void {
+    const counts = { done: 0, retry: 0, dead: 0, release: 0 }
+    for (const [, settlement] of batch) counts[settlement.kind]++
+    telemetry['flow.settled'].publish({ flow: this.#flow, ...counts, stale, took })
+  }
+}

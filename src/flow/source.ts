@@ -1,0 +1,86 @@
+import type { Message, RawMessage, Settlement } from '../core/index.ts'
+
+/**
+ * A message in hand, and what the source must remember to settle it. Sources extend it with fields of their own;
+ * nobody else reads those.
+ */
+export interface Delivery<M extends Message = RawMessage> {
+  readonly message: M
+  /** Deliveries of one key are in flight one at a time. `undefined`: no order, full parallelism. */
+  readonly key: string | undefined
+  /** Attempts spent before this one: 0 at first. */
+  attempts: number
+  /** What it counts against the byte limits. */
+  readonly size: number
+}
+
+export type Settled<D> = readonly [delivery: D, settlement: Settlement]
+
+/** How much to take at most. At least one delivery is given even when it alone is larger than `bytes`. */
+export interface Demand {
+  readonly count: number
+  readonly bytes: number
+}
+
+/**
+ * The scope in which a settlement counts: an owner's epoch, a lease, an AMQP channel, a Kafka generation.
+ * When it is lost, nothing taken in it can be settled any more and everything unsettled comes again elsewhere.
+ */
+export interface Session<D extends Delivery<Message> = Delivery> {
+  /** Aborted when the scope is gone. The reason says why. */
+  readonly lost: AbortSignal
+
+  /**
+   * Whether dispatching is still safe at this very moment. Asked before every dispatch, since a process that was
+   * suspended wakes up past its deadline before any timer tells it. Absent: safe until `lost`.
+   */
+  live?(): boolean
+
+  /**
+   * Up to `demand` deliveries that are due now. It may wait a little for them (until `signal`), or answer an empty
+   * list at once. One that is in hand is not given a second time. A rejection means the source is in trouble: the
+   * flow backs off and asks again.
+   */
+  take(demand: Demand, signal: AbortSignal): Promise<readonly D[]>
+
+  /** Resolves when there may be something to take, or after `ms`, or on `signal`. Absent: the flow sleeps. */
+  wait?(ms: number, signal: AbortSignal): Promise<void>
+
+  /**
+   * Writes the settlements, in this order, as one step as far as the store can, and answers how many were stale:
+   * they changed nothing because the right to settle had passed on. A rejection means the outcome is unknown; the
+   * flow calls again with the same batch, so settling twice must be harmless. Never given a signal: a cancelled
+   * receive does not stop the ack of finished work. `dead` is kept where a person can find and re-arm it.
+   */
+  settle(batch: readonly Settled<D>[]): Promise<number>
+
+  /** Renews the right to what is in hand; called every `extendEvery` milliseconds. */
+  extend?(deliveries: readonly D[]): Promise<void>
+  readonly extendEvery?: number
+
+  /**
+   * True when the session before this one ended without being closed: something may have killed it. The flow then
+   * starts with one message at a time, and calls `note` before it dispatches one alone, so that the next session
+   * knows whom to charge if this one dies too.
+   */
+  readonly cautious?: boolean
+  note?(delivery: D): Promise<void>
+
+  /** Gives back the scope. Whatever was not settled is as if it had never been taken. */
+  close(): Promise<void>
+}
+
+/** What a source can do beyond taking and settling. What is absent is false. */
+export interface SourceFeatures {
+  /** After a `retry` it gives the message again itself, after the delay. Otherwise the flow keeps it and waits. */
+  readonly redelivers?: boolean
+  /** While a message of a key waits for its retry, later ones of that key are held back. */
+  readonly holdsKeys?: boolean
+}
+
+/** Where messages come from. Opening may fail; the flow backs off and tries again. */
+export interface Source<D extends Delivery<Message> = Delivery> {
+  readonly name: string
+  readonly features: SourceFeatures
+  open(signal: AbortSignal): Promise<Session<D>>
+}

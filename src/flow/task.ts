@@ -1,0 +1,71 @@
+import {
+  type Backoff,
+  backoff,
+  type Clock,
+  checkOptions,
+  type Duration,
+  milliseconds,
+  type Random,
+  systemClock,
+  telemetry,
+} from '../core/index.ts'
+import { type Phase, Worker } from './worker.ts'
+
+export interface TaskOptions<Round> {
+  name: string
+  /** The pause between two rounds, from the end of one to the start of the next. */
+  every: Duration
+  /** One round. A number that is not zero, answered when `again` is set, means there is more to do at once. */
+  run: (signal: AbortSignal) => Promise<Round>
+  /** Whether to go on without a pause after this round. */
+  again?: (round: Round) => boolean
+  phase?: Phase
+  clock?: Clock
+  random?: Random
+}
+
+/** A scheduled `runOnce`: cleaner, scanner, reclaimer, renewal. A round that fails is told, and the next waits longer. */
+export class Task<Round = unknown> extends Worker<Round> {
+  readonly name: string
+  override readonly phase: Phase
+  protected override readonly clock: Clock
+  readonly #every: number
+  readonly #options: TaskOptions<Round>
+  readonly #backoff: Backoff
+
+  constructor(options: TaskOptions<Round>) {
+    super()
+    checkOptions(`task ${options.name}`, options, ['name', 'every', 'run', 'again', 'phase', 'clock', 'random'])
+    this.name = options.name
+    this.phase = options.phase ?? 'relays'
+    this.clock = options.clock ?? systemClock
+    this.#every = milliseconds(options.every, `task ${options.name}: every`)
+    this.#options = options
+    const random = options.random === undefined ? {} : { random: options.random }
+    this.#backoff = backoff({ min: this.#every, max: Math.max(this.#every, 60_000), ...random })
+  }
+
+  async runOnce(): Promise<Round> {
+    await this.prepare()
+    return this.#options.run(new AbortController().signal)
+  }
+
+  protected override async run(signal: AbortSignal): Promise<void> {
+    for (let failures = 0; !signal.aborted; ) {
+      const began = this.clock.monotonic()
+      let pause = this.#every
+      try {
+        const round = await this.#options.run(signal)
+        failures = 0
+        if (this.#options.again?.(round)) pause = 0
+        telemetry['task.ran'].publish({ task: this.name, took: this.clock.monotonic() - began })
+      } catch (error) {
+        if (signal.aborted) return
+        failures++
+        pause = this.#backoff(failures)
+        telemetry['task.failed'].publish({ task: this.name, error, retryIn: pause })
+      }
+      await this.clock.sleep(pause, signal)
+    }
+  }
+}

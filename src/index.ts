@@ -1,0 +1,3 @@
+export * from './core/index.ts'
+export * from './flow/index.ts'
+export * from './router/index.ts'

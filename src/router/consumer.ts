@@ -1,0 +1,151 @@
+import {
+  type Acking,
+  acking,
+  checkOptions,
+  type Local,
+  local,
+  type Message,
+  oneOf,
+  sharedAcking,
+  telemetry,
+  WaybillError,
+} from '../core/index.ts'
+import { FLOW_SETTINGS } from '../flow/flow.ts'
+import { type Delivery, Flow, type FlowSettings, type PublisherLike, type Source } from '../flow/index.ts'
+import { Batcher } from './batcher.ts'
+import { type Context, type Outputs, outputList } from './middleware.ts'
+import type { Router } from './router.ts'
+
+/**
+ * When a message is acked:
+ * - `success`: when its handler returned and what it returned has arrived at its destination;
+ * - `manual`: when the handler calls `ack` or `nack`; an error still nacks;
+ * - `forward`: its outputs carry the ack on (`ackingOf`); it is acked when all of them are, or at once when there are none.
+ */
+export const ACK_STRATEGIES = ['success', 'manual', 'forward'] as const
+export type AckStrategy = (typeof ACK_STRATEGIES)[number]
+
+export interface ConsumeOptions extends FlowSettings {
+  name?: string
+  ack?: AckStrategy
+  /** Where outputs go, when no outbox takes them. */
+  to?: PublisherLike
+}
+
+/** What sends outputs on. Resolves when they have arrived. */
+export type Forward = (outputs: readonly Message[]) => unknown
+
+/** A flow from a source to a router. */
+export class Consumer<D extends Delivery<Message> = Delivery> extends Flow<D> {
+  readonly #router: Router
+
+  constructor(router: Router, source: Source<D>, options: ConsumeOptions = {}) {
+    const { name = router.name, ack = 'success', to, ...settings } = options
+    checkOptions(`consumer ${name}`, options, ['name', 'ack', 'to', ...FLOW_SETTINGS])
+    const strategy = oneOf(`consumer ${name}: ack`, ack, ACK_STRATEGIES)
+    const forward = to === undefined ? refuseOutputs(router.name) : new Batcher(to).send
+    const each = stepOf(router, strategy, forward)
+    super({ name, from: source, step: { each }, phase: 'consumers', ...settings })
+    this.#router = router
+  }
+
+  protected override prepare(): void {
+    this.#router.freeze()
+  }
+}
+
+/** What a consumer and an engine's input do with each delivery. */
+export function stepOf(router: Pick<Router, 'name' | 'handle'>, strategy: AckStrategy, forward: Forward) {
+  if (strategy === 'success') {
+    return (delivery: Delivery<Message>, signal: AbortSignal): unknown => {
+      const context: Context = {
+        signal,
+        attempt: delivery.attempts + 1,
+        router: router.name,
+        ack: notManual,
+        nack: notManual,
+      }
+      const outputs = router.handle(delivery.message, context)
+      if (outputs instanceof Promise) return outputs.then((settled) => sendOn(settled, forward))
+      return sendOn(outputs, forward)
+    }
+  }
+  return (delivery: Delivery<Message>, signal: AbortSignal): Promise<void> =>
+    settledByAck(router, strategy, forward, delivery, signal)
+}
+
+function sendOn(outputs: Outputs, forward: Forward): unknown {
+  return outputs === undefined ? undefined : forwardAll(outputList(outputs), forward)
+}
+
+function forwardAll(outputs: readonly Message[], forward: Forward): unknown {
+  return outputs.length === 0 ? undefined : forward(outputs)
+}
+
+/** Resolves with the ack, rejects with the nack, whoever calls them and whenever. */
+function settledByAck(
+  router: Pick<Router, 'name' | 'handle'>,
+  strategy: AckStrategy,
+  forward: Forward,
+  delivery: Delivery<Message>,
+  signal: AbortSignal,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const { message } = delivery
+    const onAbort = () => whole.nack(signal.reason)
+    const whole = acking(
+      () => {
+        signal.removeEventListener('abort', onAbort)
+        resolve()
+      },
+      (error) => {
+        signal.removeEventListener('abort', onAbort)
+        reject(error)
+      },
+      (error) => telemetry['ack.failed'].publish({ type: message.type, id: message.id, error }),
+    )
+    signal.addEventListener('abort', onAbort)
+    const attempt = delivery.attempts + 1
+    const manual = strategy === 'manual'
+    const { ack, nack } = manual ? whole : NOT_MANUAL
+    const context = { signal, attempt, router: router.name, ack, nack }
+    Promise.resolve()
+      .then(() => router.handle(message, context))
+      .then((outputs) => (manual ? sendOn(outputs, forward) : passOn(outputs, whole, forward)))
+      .catch((error) => whole.nack(error))
+  })
+}
+
+const ACKING: Local<Acking> = local('acking')
+
+/** The ack that an output carries for the input it came from; `undefined` where it carries none. */
+export function ackingOf(message: Message): Acking | undefined {
+  return message.local(ACKING)
+}
+
+async function passOn(outputs: Outputs, whole: Acking, forward: Forward): Promise<void> {
+  const list = outputList(outputs)
+  const parts = sharedAcking(whole, list.length)
+  list.forEach((output, i) => output.setLocal(ACKING, parts[i]!))
+  await forwardAll(list, forward)
+  for (const part of parts) part.ack()
+}
+
+function notManual(): never {
+  throw new WaybillError(
+    'NOT_MANUAL',
+    "ack() and nack() are for consumers with ack: 'manual'; here the message is acked when the handler returns",
+  )
+}
+
+const NOT_MANUAL = { ack: notManual, nack: notManual }
+
+function refuseOutputs(router: string): Forward {
+  return (outputs) => {
+    const types = [...new Set(outputs.map((output) => output.type))].join(', ')
+    throw new WaybillError(
+      'NO_OUTPUT',
+      `router ${router}: a handler returned ${types}, but nothing takes outputs; give consume() a \`to\`, or use an outbox middleware`,
+    )
+  }
+}

@@ -1,0 +1,129 @@
+import { checkOptions, type Message, oneOf, WaybillError } from '../core/index.ts'
+import { FLOW_SETTINGS } from '../flow/flow.ts'
+import {
+  type Delivery,
+  Flow,
+  type FlowSettings,
+  type Phase,
+  type PublisherLike,
+  type Source,
+  Worker,
+} from '../flow/index.ts'
+import { Batcher } from './batcher.ts'
+import { ACK_STRATEGIES, type AckStrategy, stepOf } from './consumer.ts'
+import { type Matcher, matcherOf } from './matcher.ts'
+import type { Outputs } from './middleware.ts'
+import { Router } from './router.ts'
+
+export interface InputOptions extends FlowSettings {
+  /** Only these; others are refused as if no handler knew them. */
+  match?: Matcher
+  /** Goes to the first matching output as it is, without being decoded or handled. */
+  passThrough?: boolean
+  ack?: AckStrategy
+}
+
+export interface OutputOptions {
+  match?: Matcher
+}
+
+interface Output {
+  readonly name: string
+  readonly matches: (message: Message) => boolean
+  readonly batcher: Batcher
+}
+
+export interface EngineOptions {
+  /** Handles what inputs bring. Default: an empty router that nacks what it does not know. */
+  router?: Router
+}
+
+/**
+ * Named inputs and outputs around one router. An input's message goes to its handler, or, passed through, straight on;
+ * what results goes to the first output that matches. Inputs and outputs may be added while it runs.
+ */
+export class Engine extends Worker<number> {
+  readonly name: string
+  override readonly phase: Phase = 'consumers'
+  readonly router: Router
+  readonly #inputs = new Map<string, Flow<Delivery<Message>>>()
+  readonly #outputs: Output[] = []
+
+  constructor(name: string, options: EngineOptions = {}) {
+    super()
+    checkOptions(`engine ${name}`, options, ['router'])
+    this.name = name
+    this.router = options.router ?? new Router(name, { unknown: 'nack' })
+  }
+
+  /** Adds an input. On a running engine it starts at once; the promise says when. */
+  async input<D extends Delivery<Message>>(name: string, from: Source<D>, options: InputOptions = {}): Promise<this> {
+    const { match, passThrough = false, ack = 'success', ...settings } = options
+    const where = `engine ${this.name}: input ${name}`
+    checkOptions(where, options, ['match', 'passThrough', 'ack', ...FLOW_SETTINGS])
+    if (this.#inputs.has(name)) throw new WaybillError('DUPLICATE_NAME', `${where} exists already`)
+    const matches = matcherOf(match)
+    const handle = passThrough ? passOn : this.router.handle.bind(this.router)
+    const gated = (message: Message, context: Parameters<Router['handle']>[1]): Outputs | Promise<Outputs> => {
+      if (!matches(message)) throw new WaybillError('NO_HANDLER', `${where} does not take "${message.type}"`)
+      return handle(message, context)
+    }
+    const strategy = oneOf(`${where}: ack`, ack, ACK_STRATEGIES)
+    const each = stepOf({ name: this.name, handle: gated }, strategy, (outputs) => this.#send(outputs))
+    const flow = new Flow<D>({ name: `${this.name}.${name}`, from, step: { each }, ...settings })
+    this.#inputs.set(name, flow as unknown as Flow<Delivery<Message>>)
+    if (this.started) await flow.start()
+    return this
+  }
+
+  /** Adds an output after those there are; the first that matches takes a message. */
+  output(name: string, to: PublisherLike, options: OutputOptions = {}): this {
+    const where = `engine ${this.name}: output ${name}`
+    checkOptions(where, options, ['match'])
+    if (this.#outputs.some((output) => output.name === name))
+      throw new WaybillError('DUPLICATE_NAME', `${where} exists already`)
+    this.#outputs.push({ name, matches: matcherOf(options.match), batcher: new Batcher(to) })
+    return this
+  }
+
+  /** One round of every input; answers how many messages were taken. */
+  async runOnce(): Promise<number> {
+    this.router.freeze()
+    const tallies = await Promise.all([...this.#inputs.values()].map((flow) => flow.runOnce()))
+    return tallies.reduce((sum, tally) => sum + tally.taken, 0)
+  }
+
+  protected override async run(signal: AbortSignal): Promise<void> {
+    await Promise.all([...this.#inputs.values()].map((flow) => flow.start()))
+    if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
+  }
+
+  protected override prepare(): void {
+    this.router.freeze()
+  }
+
+  protected override async ended(): Promise<void> {
+    await Promise.all([...this.#inputs.values()].map((flow) => flow.stop()))
+  }
+
+  async #send(outputs: readonly Message[]): Promise<void> {
+    const byOutput = new Map<Output, Message[]>()
+    for (const message of outputs) {
+      const output = this.#outputs.find(({ matches }) => matches(message))
+      if (output === undefined) {
+        throw new WaybillError(
+          'NO_OUTPUT',
+          `engine ${this.name}: no output takes "${message.type}"; add one whose match covers it`,
+        )
+      }
+      const group = byOutput.get(output)
+      if (group === undefined) byOutput.set(output, [message])
+      else group.push(message)
+    }
+    await Promise.all([...byOutput].map(([output, messages]) => output.batcher.send(messages)))
+  }
+}
+
+function passOn(message: Message): Message {
+  return message
+}

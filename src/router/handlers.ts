@@ -1,0 +1,50 @@
+import { type EventKey, type Message, WaybillError } from '../core/index.ts'
+import type { Handle } from './middleware.ts'
+
+/** One registered handler and the event version it understands. */
+export interface Entry {
+  readonly event: EventKey
+  readonly handle: Handle
+}
+
+/**
+ * Handlers by exact type, and within a type by version: one for the definition itself, which gets every version
+ * upcast to the newest, or one for each version of its own.
+ */
+export class Handlers {
+  readonly #types = new Map<string, Map<number, Entry>>()
+
+  add(entry: Entry): void {
+    const { type, target, exact } = entry.event
+    let versions = this.#types.get(type)
+    if (versions === undefined) this.#types.set(type, (versions = new Map()))
+    if (versions.has(target)) {
+      const which = exact ? ` (version ${target})` : ''
+      throw new WaybillError(
+        'DUPLICATE_HANDLER',
+        `a handler for "${type}"${which} is registered already; one router handles a type once, use another router for a second handler`,
+      )
+    }
+    versions.set(target, entry)
+  }
+
+  get types(): string[] {
+    return [...this.#types.keys()]
+  }
+
+  /** The handler of exactly this version, or else of the nearest newer one, or else of the newest there is. */
+  find(message: Message): Entry | undefined {
+    const versions = this.#types.get(message.type)
+    if (versions === undefined) return undefined
+    if (versions.size === 1) for (const only of versions.values()) return only
+    return pick(versions, message.version)
+  }
+}
+
+function pick(versions: Map<number, Entry>, version: number): Entry | undefined {
+  const exact = versions.get(version)
+  if (exact !== undefined) return exact
+  const known = [...versions.keys()].sort((a, b) => a - b)
+  const newer = known.find((candidate) => candidate > version) ?? known.at(-1)
+  return newer === undefined ? undefined : versions.get(newer)
+}

@@ -1,0 +1,86 @@
+import { type Message, WaybillError } from '../core/index.ts'
+
+/** What a handler is given beside its message. Middleware adds to it (a transaction, a span). */
+export interface Context {
+  /** Aborted when the handler should give up: a timeout, or a stop whose grace period is over. */
+  readonly signal: AbortSignal
+  /** 1 for the first try. */
+  readonly attempt: number
+  /** The router's name: the subscriber an inbox knows it by. */
+  readonly router: string
+  /** With `ack: 'manual'` only: settles the message. Whichever comes first counts. */
+  readonly ack: () => boolean
+  readonly nack: (error: unknown) => boolean
+}
+
+/** Messages that go on from here. */
+export type Outputs = undefined | void | Message | readonly Message[]
+
+export type Handle<Ctx = Context> = (message: Message, context: Ctx) => Outputs | Promise<Outputs>
+
+/** Wraps the next handler with something of its own, once, when the router starts. */
+export type Wrap = (next: Handle) => Handle
+
+/**
+ * A named wrap that says what it gives to those inside it, what it needs from those outside it, and inside of what it
+ * must not stand, so that a wrong order fails at start and not with the first message. `Adds` is what it adds to the
+ * context.
+ */
+export interface Middleware<Adds extends object = object> {
+  readonly name: string
+  readonly gives?: readonly string[]
+  readonly needs?: readonly string[]
+  readonly refuses?: readonly string[]
+  readonly wrap: Wrap
+  /** Only for the compiler. */
+  readonly adds?: Adds
+}
+
+export type MiddlewareLike<Adds extends object = object> = Middleware<Adds> | Wrap
+
+/** The first is outermost. */
+export function compose(middlewares: readonly Middleware[], innermost: Handle): Handle {
+  return middlewares.reduceRight((next, middleware) => middleware.wrap(next), innermost)
+}
+
+/** Throws unless every middleware finds outside of it what it needs, and nothing it refuses. */
+export function checkOrder(where: string, middlewares: readonly Middleware[]): void {
+  const outside = new Map<string, string>()
+  for (const { name, needs = [], refuses = [], gives = [] } of middlewares) {
+    for (const need of needs) if (!outside.has(need)) missing(where, middlewares, name, need)
+    for (const refused of refuses) {
+      const by = outside.get(refused)
+      if (by !== undefined) {
+        const text = `${where}: middleware "${name}" must not stand inside "${by}"; register it before "${by}"`
+        throw new WaybillError('MIDDLEWARE_ORDER', text)
+      }
+    }
+    for (const gift of gives) outside.set(gift, name)
+  }
+}
+
+function missing(where: string, middlewares: readonly Middleware[], name: string, need: string): never {
+  const later = middlewares.find((other) => other.gives?.includes(need))
+  const mend =
+    later === undefined
+      ? `add one that gives a ${need} before it`
+      : `register "${later.name}" before it (the first is outermost)`
+  throw new WaybillError('MIDDLEWARE_ORDER', `${where}: middleware "${name}" needs a ${need}; ${mend}`)
+}
+
+export function middlewareOf(given: MiddlewareLike): Middleware {
+  if (typeof given === 'function') return { name: given.name || 'function', wrap: given }
+  if (typeof given?.wrap === 'function') return given
+  throw new WaybillError(
+    'INVALID_OPTION',
+    'a middleware is a function (next) => (message, context) => …, or an object with name and wrap',
+  )
+}
+
+/** Outputs as a list, whatever form they were returned in. */
+export function outputList(outputs: Outputs): readonly Message[] {
+  if (outputs === undefined) return NONE
+  return Array.isArray(outputs) ? outputs : [outputs as Message]
+}
+
+const NONE: readonly Message[] = []

@@ -1,0 +1,39 @@
+import { type Classify, checkOptions, classify, errorSummary, telemetry } from '../../core/index.ts'
+import type { PublisherLike } from '../../flow/index.ts'
+import { Batcher } from '../batcher.ts'
+import type { Middleware } from '../middleware.ts'
+
+export interface DeadLetterOptions {
+  to: PublisherLike
+  classify?: Classify
+}
+
+/**
+ * Sends a message that can never succeed to a place of its own, with the reason, and lets it count as handled. When
+ * that place does not answer the message is not lost: it fails, and comes again.
+ */
+export function deadLetter(options: DeadLetterOptions): Middleware {
+  checkOptions('deadLetter', options, ['to', 'classify'])
+  const batcher = new Batcher(options.to)
+  const kindOf = options.classify ?? classify
+  return {
+    name: 'dead-letter',
+    refuses: ['transaction'],
+    wrap: (next) => async (message, context) => {
+      try {
+        return await next(message, context)
+      } catch (error) {
+        if (kindOf(error) !== 'permanent') throw error
+        const reason = errorSummary(error)
+        await batcher.send([
+          message.with({
+            extensions: { deadreason: reason, deadattempts: context.attempt, deadrouter: context.router },
+          }),
+        ])
+        const { type, id, tenant } = message
+        telemetry['message.dead'].publish({ flow: context.router, type, id, reason, attempt: context.attempt, tenant })
+        return undefined
+      }
+    },
+  }
+}

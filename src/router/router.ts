@@ -1,0 +1,121 @@
+import { checkOptions, type EventKey, type Message, oneOf, Reject, telemetry, WaybillError } from '../core/index.ts'
+import type { Delivery, Source } from '../flow/index.ts'
+import { type ConsumeOptions, Consumer } from './consumer.ts'
+import { type Entry, Handlers } from './handlers.ts'
+import {
+  type Context,
+  checkOrder,
+  compose,
+  type Handle,
+  type Middleware,
+  type MiddlewareLike,
+  middlewareOf,
+  type Outputs,
+} from './middleware.ts'
+
+/**
+ * What becomes of a message no handler knows: let it pass with a warning (the producer may be ahead of us), hand it
+ * back, or put it aside for a person.
+ */
+export const UNKNOWN_POLICIES = ['ack-and-warn', 'nack', 'dead-letter'] as const
+export type UnknownPolicy = (typeof UNKNOWN_POLICIES)[number]
+
+export interface RouterOptions {
+  /** Default `ack-and-warn`. */
+  unknown?: UnknownPolicy
+}
+
+const ENTRY = Symbol('handler')
+
+/** One context per message; the middlewares see it as Context. */
+type Routed = Context & { readonly [ENTRY]: Entry }
+
+/**
+ * Handlers by event type, and the middleware around them: `use` in the order from outermost to innermost, `on` for each
+ * event, then `consume`. Acking is outside of everything, so whatever a middleware commits is committed before the ack.
+ * Handlers and middleware are frozen at the first message.
+ */
+export class Router<Ctx extends Context = Context> {
+  readonly name: string
+  readonly #unknown: UnknownPolicy
+  readonly #middlewares: Middleware[] = []
+  readonly #handlers = new Handlers()
+  #chain: Handle | undefined
+
+  constructor(name: string, options: RouterOptions = {}) {
+    if (typeof name !== 'string' || name === '') {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        'a router needs a name: its consumers, metrics and inbox entries carry it',
+      )
+    }
+    checkOptions(`router ${name}`, options, ['unknown'])
+    this.name = name
+    this.#unknown = oneOf(`router ${name}: unknown`, options.unknown ?? 'ack-and-warn', UNKNOWN_POLICIES)
+  }
+
+  /** Adds a middleware inside those added before. What it adds to the context, handlers registered after see. */
+  use<Adds extends object>(middleware: MiddlewareLike<Adds>): Router<Ctx & Adds> {
+    this.#refuseWhenFrozen('use()')
+    this.#middlewares.push(middlewareOf(middleware))
+    return this as unknown as Router<Ctx & Adds>
+  }
+
+  /** The handler of an event, or of one version of it (`OrderPlaced.v(1)`). Messages it returns go on from here. */
+  on<Data>(event: EventKey<Data>, handler: (message: Message<Data>, context: Ctx) => Outputs | Promise<Outputs>): this {
+    this.#refuseWhenFrozen('on()')
+    if (typeof handler !== 'function') {
+      throw new WaybillError('INVALID_OPTION', `router ${this.name}: the handler for "${event.type}" is not a function`)
+    }
+    this.#handlers.add({ event: event as EventKey, handle: handler as unknown as Handle })
+    return this
+  }
+
+  get types(): string[] {
+    return this.#handlers.types
+  }
+
+  handles(message: Message): boolean {
+    return this.#handlers.find(message) !== undefined
+  }
+
+  /** Checks the middleware's order and closes registration. Called by whatever starts; harmless when repeated. */
+  freeze(): this {
+    if (this.#chain !== undefined) return this
+    checkOrder(`router ${this.name}`, this.#middlewares)
+    this.#chain = compose(this.#middlewares, (message, context) => (context as Routed)[ENTRY].handle(message, context))
+    return this
+  }
+
+  /** Decodes the message, runs it through the middleware and its handler, and answers what the handler returned. */
+  handle(message: Message, context: Context): Outputs | Promise<Outputs> {
+    const chain = this.#chain ?? this.freeze().#chain!
+    const entry = this.#handlers.find(message)
+    if (entry === undefined) return this.#unknownType(message)
+    const routed: Routed = { ...context, [ENTRY]: entry }
+    const decoded = entry.event.decode(message, this.#onNewer)
+    return decoded instanceof Promise ? decoded.then((typed) => chain(typed, routed)) : chain(decoded, routed)
+  }
+
+  /** A worker that feeds this router from `source`. */
+  consume<D extends Delivery<Message>>(source: Source<D>, options: ConsumeOptions = {}): Consumer<D> {
+    return new Consumer(this as unknown as Router, source, options)
+  }
+
+  readonly #onNewer = ({ type, id, version }: Message, newestKnown: number): void => {
+    telemetry['router.newer_version'].publish({ router: this.name, type, id, version, newestKnown })
+  }
+
+  #unknownType(message: Message): undefined {
+    const { type, id } = message
+    telemetry['router.unknown_type'].publish({ router: this.name, type, id, policy: this.#unknown })
+    if (this.#unknown === 'ack-and-warn') return undefined
+    const text = `router ${this.name} has no handler for "${type}"`
+    throw this.#unknown === 'nack' ? new WaybillError('NO_HANDLER', text) : new Reject(text)
+  }
+
+  #refuseWhenFrozen(what: string): void {
+    if (this.#chain === undefined) return
+    throw new WaybillError('FROZEN', `router ${this.name}: ${what} after it has started; register everything before`)
+  }
+}
