@@ -17,15 +17,18 @@ export interface Provision {
   /** The run's folder. */
   run: string
   say?: (text: string) => void
+  /** Servers that run already, for those that stand in front of them. */
+  running?: Server[]
 }
 
 export async function provision(names: string[], options: Provision): Promise<Server[]> {
   known(names)
   const say = options.say ?? (() => {})
-  const begun = new Map<string, Promise<Server>>()
+  const running = options.running ?? []
+  const begun = new Map(running.map((server) => [server.name, Promise.resolve(server)]))
   const bring = (name: string): Promise<Server> => {
-    const known = begun.get(name)
-    if (known) return known
+    const promised = begun.get(name)
+    if (promised) return promised
     const entry = catalog[name]!
     const promise = (async () => {
       const others = await Promise.all((entry.after ?? []).map(bring))

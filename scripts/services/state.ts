@@ -1,5 +1,5 @@
 /** The servers that `npm run services -- up` left running, remembered in the cache folder. */
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { cacheDir } from './cache.ts'
 import type { Handover } from './types.ts'
@@ -19,6 +19,11 @@ export async function writeState(state: Handover): Promise<void> {
   await mkdir(dirname(file), { recursive: true })
   await writeFile(`${file}.new`, JSON.stringify(state, null, 2))
   await rename(`${file}.new`, file)
+}
+
+export async function clearState(state: Handover): Promise<void> {
+  await rm(stateFile(), { force: true })
+  await rm(state.run, { recursive: true, force: true })
 }
 
 /** What a test process may use: the servers of its run, or, under a bare vitest, those that people started. */

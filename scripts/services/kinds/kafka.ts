@@ -1,0 +1,110 @@
+/** Kafka, one node that is broker and controller, from its jars: there is neither an npm nor a Debian package of it. */
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { cached } from '../cache.ts'
+import { command, give, onPath, root } from '../files.ts'
+import type { Account, Binaries, Entry, Site } from '../types.ts'
+
+const VERSION = '3.9.1'
+
+const POM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>waybill</groupId><artifactId>test-kafka</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>${VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+`
+
+async function binaries(say: (text: string) => void): Promise<Binaries> {
+  const jars = await cached(`kafka/jars-${VERSION}`, async (dir) => {
+    await tools(say)
+    say(`fetching the jars of Kafka ${VERSION} with mvn`)
+    await writeFile(join(dir, 'pom.xml'), POM)
+    const goal = ['dependency:copy-dependencies', `-DoutputDirectory=${join(dir, 'jars')}`]
+    await command('mvn', ['-B', '-q', ...goal], { cwd: dir })
+    await command('chmod', ['-R', 'a+rX', dir])
+  })
+  if (!onPath('java')) await tools(say)
+  return { origin: 'maven', version: VERSION, bin: join(jars, 'jars') }
+}
+
+/** These two are not unpacked like other Debian packages: Java reads its settings and certificates from /etc. */
+async function tools(say: (text: string) => void): Promise<void> {
+  if (onPath('java') && onPath('mvn')) return
+  if (!root || !onPath('apt-get')) throw new Error('java and mvn are not on the PATH')
+  say('installing Debian packages: maven default-jre-headless')
+  const env = { DEBIAN_FRONTEND: 'noninteractive' }
+  await command('apt-get', ['-q', 'update'], { env })
+  await command('apt-get', ['-qy', 'install', '--no-install-recommends', 'maven', 'default-jre-headless'], { env })
+}
+
+function java(bin: string, program: string, args: string[]): string[] {
+  // A small heap and a simple collector: it shares two processors with the tests.
+  const machine = ['-Xmx512m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Djava.awt.headless=true']
+  const log = ['-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-Dorg.slf4j.simpleLogger.showDateTime=true']
+  return [...machine, ...log, '-cp', join(bin, '*'), program, ...args]
+}
+
+function properties(port: number, controller: number, dataDir: string, extra: Record<string, string> = {}): string {
+  const settings: Record<string, string> = {
+    'process.roles': 'broker,controller',
+    'node.id': '1',
+    'controller.quorum.voters': `1@127.0.0.1:${controller}`,
+    'controller.listener.names': 'CONTROLLER',
+    listeners: `PLAINTEXT://127.0.0.1:${port},CONTROLLER://127.0.0.1:${controller}`,
+    'advertised.listeners': `PLAINTEXT://127.0.0.1:${port}`,
+    'log.dirs': dataDir,
+    // One node cannot hold three copies of its own bookkeeping.
+    'offsets.topic.replication.factor': '1',
+    'offsets.topic.num.partitions': '8',
+    'transaction.state.log.replication.factor': '1',
+    'transaction.state.log.min.isr': '1',
+    'transaction.state.log.num.partitions': '8',
+    'group.initial.rebalance.delay.ms': '0',
+    // A topic that a typing mistake creates hides the mistake.
+    'auto.create.topics.enable': 'false',
+    ...extra,
+  }
+  return `${Object.entries(settings)
+    .map(([name, value]) => `${name}=${value}`)
+    .join('\n')}\n`
+}
+
+/** Formatting takes as long as starting; a copy of a formatted folder takes nothing. */
+async function storage(dir: string, bin: string, owner: Account | null): Promise<string> {
+  const template = await cached(`kafka/storage-${VERSION}-${owner?.name ?? 'me'}`, async (draft) => {
+    const file = join(draft, 'server.properties')
+    await writeFile(file, properties(9092, 9093, join(draft, 'data')))
+    await give(draft, owner)
+    const id = Buffer.from('waybill-test-run').toString('base64url')
+    const format = ['format', '--cluster-id', id, '--config', file]
+    await command('java', java(bin, 'kafka.tools.StorageTool', format), { account: owner, cwd: draft })
+  })
+  const dataDir = join(dir, 'data')
+  await command('cp', ['-R', join(template, 'data'), dataDir], { account: owner, cwd: '/' })
+  return dataDir
+}
+
+async function prepare(site: Site) {
+  const [port, controller] = [await site.port(), await site.port()]
+  const dataDir = await storage(site.dir, site.binaries.bin, site.account)
+  const file = join(site.dir, 'server.properties')
+  await writeFile(file, properties(port, controller, dataDir, site.settings))
+  await give(file, site.account)
+  const args = java(site.binaries.bin, 'kafka.Kafka', [file])
+  const server = site.launch('kafka', { command: onPath('java')!, args })
+  return { url: `kafka://127.0.0.1:${port}`, launches: [server], dataDir }
+}
+
+export const kafka: Entry = {
+  name: 'kafka',
+  variable: 'WAYBILL_TEST_KAFKA_URL',
+  defaultUrl: 'kafka://127.0.0.1:9092',
+  protocol: 'kafka',
+  install: 'apt-get install maven default-jre-headless, or a broker named in WAYBILL_TEST_KAFKA_URL',
+  accounts: ['nobody'],
+  binaries,
+  prepare,
+}
