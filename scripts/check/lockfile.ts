@@ -5,19 +5,27 @@ interface Locked {
   resolved?: string
   integrity?: string
   link?: boolean
+  optionalDependencies?: Record<string, string>
 }
 
 /**
  * A lockfile that names download addresses works only where those addresses are reachable: behind a mirror it does
  * not install. The version and the integrity hash say what is meant; where to get it is the machine's business.
+ *
+ * One that misses the builds for other platforms (npm leaves out, in silence, what the registry did not have yet when
+ * it was written) is refused by `npm ci` everywhere.
  */
 export function lockfileProblems({ path, text }: TextFile): string[] {
-  const lock = JSON.parse(text) as { packages?: Record<string, Locked> }
-  return Object.entries(lock.packages ?? {}).flatMap(([name, { resolved, integrity, link }]) => {
+  const { packages = {} } = JSON.parse(text) as { packages?: Record<string, Locked> }
+  const locked = new Set(Object.keys(packages).map((place) => place.split('node_modules/').at(-1)!))
+  return Object.entries(packages).flatMap(([name, { resolved, integrity, link, optionalDependencies = {} }]) => {
+    const missing = Object.keys(optionalDependencies).filter((dependency) => !locked.has(dependency))
+    const problems = missing.map((dependency) => `${path}: ${name} needs ${dependency}, which is not locked`)
     // A package of this repository (the root, a link to a folder) is not downloaded.
-    if (!name.includes('node_modules/') || link) return []
-    if (resolved) return [`${path}: ${name} has a download address; .npmrc here makes npm leave it out: npm install`]
-    return integrity ? [] : [`${path}: ${name} has no integrity hash`]
+    if (!name.includes('node_modules/') || link) return problems
+    if (resolved) problems.push(`${path}: ${name} has a download address; .npmrc here makes npm leave it out`)
+    if (!integrity) problems.push(`${path}: ${name} has no integrity hash`)
+    return problems
   })
 }
 

@@ -40,4 +40,8 @@ test('a lockfile names versions and hashes, no addresses', () => {
   expect(lockfileProblems(lock({ version: '1.0.0' }))).toEqual([
     expect.stringContaining('node_modules/pg has no integrity hash'),
   ])
+  expect(lockfileProblems(lock({ integrity: 'sha512-x', optionalDependencies: { 'pg-arm': '1.0.0' } }))).toEqual([
+    expect.stringContaining('node_modules/pg needs pg-arm, which is not locked'),
+  ])
+  expect(lockfileProblems(lock({ integrity: 'sha512-x', optionalDependencies: { pg: '1.0.0' } }))).toEqual([])
 })
