@@ -1,3 +1,5 @@
+import { wholeNumber } from './options.ts'
+
 /**
  * What becomes of a delivery. The words are the same for every source.
  * - `done`: handled; it never comes again.
@@ -38,7 +40,8 @@ export function acking(
     settled = how
     try {
       const result = callback()
-      if (result instanceof Promise) result.catch(onFailure)
+      // Query builders answer with thenables that are no Promise.
+      if (isThenable(result)) result.then(undefined, onFailure)
     } catch (error) {
       onFailure(error)
     }
@@ -53,11 +56,16 @@ export function acking(
   }
 }
 
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as PromiseLike<unknown> | undefined | null)?.then === 'function'
+}
+
 /**
  * One acking shared by `count` parts of a fan-out: it acks when every part has, and the first nack settles it at
  * once. With no parts it acks now. Each part settles once of its own.
  */
 export function sharedAcking(whole: Acking, count: number): Acking[] {
+  wholeNumber('sharedAcking: count', count, { min: 0 })
   if (count === 0) whole.ack()
   let waiting = count
   return Array.from({ length: count }, () =>

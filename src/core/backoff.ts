@@ -1,5 +1,6 @@
 import { type Duration, milliseconds } from './duration.ts'
-import { checkOptions } from './options.ts'
+import { WaybillError } from './errors.ts'
+import { checkOptions, describe } from './options.ts'
 import { type Random, systemRandom } from './random.ts'
 
 export interface BackoffOptions {
@@ -24,6 +25,16 @@ export function backoff(options: BackoffOptions = {}): Backoff {
   const max = milliseconds(options.max ?? '60s', 'backoff.max')
   const jitter = milliseconds(options.jitter ?? '200ms', 'backoff.jitter')
   const factor = options.factor ?? 2
+  if (!Number.isFinite(factor) || factor < 1) {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `backoff.factor: ${describe(factor)} is not allowed; give a number of at least 1`,
+    )
+  }
   const random = options.random ?? systemRandom
-  return (failures) => Math.min(min * factor ** Math.max(0, failures - 1), max) + random.next() * jitter
+  return (failures) => {
+    // Past a thousand failures the power is infinite, and zero times that is not a number.
+    const delay = min === 0 ? 0 : Math.min(min * factor ** Math.max(0, failures - 1), max)
+    return delay + random.next() * jitter
+  }
 }

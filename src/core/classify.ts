@@ -1,4 +1,5 @@
-import { Reject, RetryLater, Unavailable, WaybillError } from './errors.ts'
+import { Reject, Unavailable, WaybillError } from './errors.ts'
+import { RetryLater } from './retry-later.ts'
 
 /**
  * What an error says about trying again:
@@ -27,8 +28,11 @@ const NETWORK = new Set([
   'UND_ERR_BODY_TIMEOUT',
 ])
 
-/** Connection exceptions, rolled-back transactions, insufficient resources, operator intervention; a lock not had. */
-const TRANSIENT_SQLSTATE = /^((08|40|53|57)[0-9A-Z]{3}|55P03)$/
+/**
+ * Connection exceptions, rolled-back transactions, insufficient resources, operator intervention; a lock not had, and
+ * a server that became read-only because another took over.
+ */
+const TRANSIENT_SQLSTATE = /^((08|40|53|57)[0-9A-Z]{3}|25006|55P03)$/
 
 const SQLSTATE = /^[0-9A-Z]{5}$/
 

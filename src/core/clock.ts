@@ -20,12 +20,19 @@ export const systemClock: Clock = {
   sleep(ms, signal) {
     if (signal?.aborted) return Promise.resolve()
     return new Promise((resolve) => {
+      let left = ms
+      let timer: NodeJS.Timeout
       const done = () => {
         clearTimeout(timer)
         signal?.removeEventListener('abort', done)
         resolve()
       }
-      const timer = setTimeout(done, Math.min(ms, MAX_TIMER))
+      const wait = () => {
+        const piece = Math.min(left, MAX_TIMER)
+        left -= piece
+        timer = setTimeout(left > 0 ? wait : done, piece)
+      }
+      wait()
       signal?.addEventListener('abort', done)
     })
   },

@@ -1,5 +1,5 @@
 import { base64 } from './cloudevents.ts'
-import { encodeData, isJsonType, utf8 } from './data.ts'
+import { encodedData, isJsonType, utf8 } from './data.ts'
 import {
   type Attributes,
   checkContext,
@@ -29,7 +29,7 @@ export function toBinary(message: Message, prefix = 'ce-', percent: boolean = pr
   if (typeof id !== 'string' || typeof source !== 'string' || typeof type !== 'string') checkContext(message)
   const write = percent ? percentEncode : asIs
   const headers: Record<string, string> = {}
-  const body = encodeData(message).data
+  const body = encodedData(message)
   if (message.datacontenttype !== undefined) headers[CONTENT_TYPE] = message.datacontenttype
   else if (body.length > 0) headers[CONTENT_TYPE] = 'application/json'
   headers[`${prefix}specversion`] = '1.0'
@@ -41,7 +41,9 @@ export function toBinary(message: Message, prefix = 'ce-', percent: boolean = pr
   if (dataschema !== undefined) headers[`${prefix}dataschema`] = write(dataschema)
   for (const name in extensions) {
     checkExtensionName(name)
-    const value = extensions[name]!
+    const value = extensions[name]
+    if (value === undefined) continue
+    if (typeof value !== 'string') checkExtension(name, value)
     headers[prefix + name] = value instanceof Uint8Array ? base64(value) : write(String(value))
   }
   return { headers, body }
@@ -55,7 +57,7 @@ type Draft = { -readonly [Name in keyof Attributes]: Attributes[Name] }
  */
 export function fromBinary(
   headers: Readonly<Record<string, unknown>>,
-  body: string | Uint8Array,
+  body: string | Uint8Array | null | undefined,
   prefix = 'ce-',
   percent: boolean = prefix === 'ce-',
 ): RawMessage {
@@ -101,11 +103,8 @@ export function fromBinary(
   if (extensions !== undefined) attributes.extensions = extensions
   checkContext(attributes as Attributes)
   // An empty body is data too where bytes are expected, and none where JSON is.
-  return new Message(
-    attributes as Attributes,
-    body.length === 0 && isJsonType(attributes.datacontenttype) ? '' : body,
-    'raw',
-  )
+  const absent = body === undefined || body === null || (body.length === 0 && isJsonType(attributes.datacontenttype))
+  return new Message(attributes as Attributes, absent ? '' : body, 'raw')
 }
 
 function hasPrefix(header: string, prefix: string): boolean {

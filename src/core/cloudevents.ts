@@ -1,5 +1,4 @@
-import { isJsonType, jsonText, NOT_JSON, parseJson, utf8 } from './data.ts'
-import { WaybillError } from './errors.ts'
+import { encodedData, isJsonType, NOT_JSON, parseJson, utf8 } from './data.ts'
 import { memberSpan, skipSpace } from './json-span.ts'
 import {
   type Attributes,
@@ -38,8 +37,9 @@ export function toStructured(message: Message): string {
   if (dataschema !== undefined) text += `,"dataschema":${quote(dataschema)}`
   for (const name in extensions) {
     checkExtensionName(name)
-    const value = extensions[name]!
-    text += `,"${name}":${value instanceof Uint8Array ? `"${base64(value)}"` : JSON.stringify(value)}`
+    const value = extensions[name]
+    if (typeof value === 'string') text += `,"${name}":${quote(value)}`
+    else if (value !== undefined) text += `,"${name}":${untextual(name, value)}`
   }
   return `${text}${dataMember(message)}}`
 }
@@ -52,18 +52,20 @@ function quote(text: string): string {
   return JSON.stringify(text)
 }
 
+function untextual(name: string, value: ExtensionValue): string {
+  checkExtension(name, value)
+  return value instanceof Uint8Array ? `"${base64(value)}"` : String(value)
+}
+
 function dataMember(message: Message): string {
-  const { data, form } = message
+  const data = encodedData(message)
   if (isJsonType(message.datacontenttype)) {
-    if (form === 'value') return `,"data":${jsonText(message)}`
-    if (typeof data === 'string') return jsonMember(data, form === 'json')
-    if (!(data instanceof Uint8Array)) throw unencoded(message)
+    if (typeof data === 'string') return jsonMember(data, message.form !== 'raw')
     const text = utf8(data)
     return text === undefined ? bytesMember(data) : jsonMember(text, false)
   }
   if (typeof data === 'string') return data === '' ? '' : `,"data":${quote(data)}`
-  if (data instanceof Uint8Array) return bytesMember(data)
-  throw unencoded(message)
+  return bytesMember(data)
 }
 
 function jsonMember(text: string, wellFormed: boolean): string {
@@ -74,11 +76,6 @@ function jsonMember(text: string, wellFormed: boolean): string {
 
 function bytesMember(bytes: Uint8Array): string {
   return `,"data_base64":"${base64(bytes)}"`
-}
-
-function unencoded(message: Message): WaybillError {
-  const type = message.datacontenttype ?? 'application/json'
-  return new WaybillError('NOT_SERIALISABLE', `${message}: data of type ${quote(type)} must be a string or bytes`)
 }
 
 export function base64(bytes: Uint8Array): string {
@@ -96,7 +93,7 @@ export function fromStructured(input: string | Uint8Array): RawMessage {
 export function fromBatch(input: string | Uint8Array): RawMessage[] {
   const text = textOf(input, 'batch')
   const parsed = parsedOf(text, 'batch')
-  if (!Array.isArray(parsed)) malformed('batch', parsed, 'a JSON array of events')
+  if (!Array.isArray(parsed)) malformed('batch', typeof parsed, 'a JSON array of events')
   let at = skipSpace(text, 0)
   return parsed.map((event) => {
     // Past the bracket or the comma.
@@ -120,7 +117,7 @@ type Draft = { -readonly [Name in keyof Attributes]: Attributes[Name] }
 
 function readEvent(event: unknown, text: string, start: number): { message: RawMessage; end: number } {
   if (typeof event !== 'object' || event === null || Array.isArray(event)) {
-    malformed('event', event, 'a JSON object of attributes')
+    malformed('event', Array.isArray(event) ? 'array' : typeof event, 'a JSON object of attributes')
   }
   const members = event as Record<string, unknown>
   const attributes: Partial<Draft> = {}
@@ -173,7 +170,7 @@ function readData(
   if (isJsonType(contentType)) return [text.slice(span.from, span.to), 'json']
   const data = members['data'] ?? ''
   if (typeof data !== 'string')
-    malformed('data', data, `a string, as datacontenttype ${quote(contentType!)} is not JSON`)
+    malformed('data', typeof data, `a string, as datacontenttype ${quote(contentType!)} is not JSON`)
   return [data, 'raw']
 }
 

@@ -21,10 +21,16 @@ export function isJsonType(contentType: string | undefined): boolean {
  */
 export function encodeData(message: Message): RawMessage {
   if (message.form !== 'value') return message as RawMessage
+  return message.withData(encodedData(message), isJsonType(message.datacontenttype) ? 'json' : 'raw')
+}
+
+/** The data alone, encoded. */
+export function encodedData(message: Message): string | Uint8Array {
   const { data, datacontenttype } = message
-  if (isJsonType(datacontenttype)) return message.withData(jsonText(message), 'json')
-  if (typeof data === 'string' || data instanceof Uint8Array) return message.withData(data, 'raw')
-  throw notSerialisable(message, `is ${describe(data)}, but ${describe(datacontenttype)} takes a string or bytes`)
+  if (message.form === 'value' && isJsonType(datacontenttype)) return jsonText(message)
+  if (typeof data === 'string' || data instanceof Uint8Array) return data
+  const type = datacontenttype ?? 'application/json'
+  throw notSerialisable(message, `must be a string or bytes, as its datacontenttype is ${describe(type)}`)
 }
 
 /**

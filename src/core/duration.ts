@@ -1,4 +1,5 @@
 import { WaybillError } from './errors.ts'
+import { describe } from './options.ts'
 
 /** Milliseconds, or a number with a unit: `'250ms'`, `'30s'`, `'10m'`, `'24h'`, `'7d'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`
@@ -11,7 +12,7 @@ export function milliseconds(value: Duration, name = 'duration'): number {
   if (!Number.isFinite(ms) || ms < 0) {
     throw new WaybillError(
       'INVALID_DURATION',
-      `${name}: ${JSON.stringify(value) ?? String(value)} is not a duration; give milliseconds (0 or more) or a number with a unit, such as '250ms', '30s', '10m', '24h', '7d'`,
+      `${name}: ${describe(value)} is not a duration; give milliseconds (0 or more) or a number with a unit, such as '250ms', '30s', '10m', '24h', '7d'`,
     )
   }
   return ms

@@ -21,17 +21,6 @@ export class Reject extends WaybillError {
   }
 }
 
-/** Thrown by a handler: not now. The message comes again after `delay` milliseconds; an attempt is spent. */
-export class RetryLater extends WaybillError {
-  readonly delay: number
-
-  constructor(delay: number, reason = 'retry later', options?: { cause?: unknown }) {
-    super('RETRY_LATER', reason, options)
-    this.name = 'RetryLater'
-    this.delay = delay
-  }
-}
-
 /**
  * Thrown when what a step depends on as a whole is away (a broker, a database), so that the message is
  * not to blame: nobody is charged, the flow pauses and probes.
@@ -48,19 +37,26 @@ export const MAX_ERROR_LENGTH = 500
 
 /**
  * The summary of an error that is safe to keep: its name, code and message, one line, bounded. Some drivers
- * put values into `detail` or `where`; those are never read. Quoted values inside driver messages (PostgreSQL's
- * `invalid input syntax for type json: "…"`) and whatever follows a colon and a brace are cut out.
+ * put values into `detail` or `where`; those are never read. What drivers and parsers quote of the data itself
+ * (PostgreSQL's `invalid input syntax for type json: "…"`) and whatever follows a brace is cut out.
  */
 export function errorSummary(error: unknown): string {
   if (!(error instanceof Error)) return `non-error thrown (${error === null ? 'null' : typeof error})`
   const code = (error as { code?: unknown }).code
   const label = typeof code === 'string' || typeof code === 'number' ? `${error.name} [${code}]` : error.name
-  const text = `${label}: ${redact(error.message)}`
+  const text = `${label}: ${redact(error)}`
   return text.length > MAX_ERROR_LENGTH ? `${text.slice(0, MAX_ERROR_LENGTH - 1)}…` : text
 }
 
-function redact(message: string): string {
-  const line = message.replace(/\s+/g, ' ').trim()
-  // What our own errors quote (names of options, events, tables) is short; what drivers quote may be data.
+function redact(error: Error): string {
+  let line = error.message.replace(/\s+/g, ' ').trim()
+  // Our own errors quote names and attributes, never data. In others a short quoted word may be a table's name,
+  // unless it stands where PostgreSQL and V8 put values.
+  if (!(error instanceof WaybillError)) {
+    line = line
+      .replace(/(^|, )(\.\.\.)?".*"(\.\.\.)? is not valid JSON/, '$1"…" is not valid JSON')
+      .replace(/: ".*"/, ': "…"')
+      .replace(/\bvalue ".*" is out of range/, 'value "…" is out of range')
+  }
   return line.replace(/"[^"]{65,}"/g, '"…"').replace(/[[{].{64,}$/, '…')
 }

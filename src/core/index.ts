@@ -14,7 +14,7 @@ export {
 export { type BinaryMessage, fromBinary, toBinary } from './cloudevents-binary.ts'
 export { decodeData, encodeData, isJsonType } from './data.ts'
 export { type Duration, milliseconds } from './duration.ts'
-export { errorSummary, MAX_ERROR_LENGTH, Reject, RetryLater, Unavailable, WaybillError } from './errors.ts'
+export { errorSummary, MAX_ERROR_LENGTH, Reject, Unavailable, WaybillError } from './errors.ts'
 export {
   type EventData,
   type EventDefinition,
@@ -38,6 +38,7 @@ export {
 } from './message.ts'
 export { checkOptions, describe, nearest, oneOf, wholeNumber } from './options.ts'
 export { type Random, systemRandom } from './random.ts'
+export { RetryLater } from './retry-later.ts'
 export type { SchemaInput, SchemaIssue, SchemaOutput, SchemaResult, StandardSchema } from './schema.ts'
 export {
   TELEMETRY_NAMES,

@@ -97,7 +97,9 @@ export class Message<Data = unknown> {
   /** A copy with some attributes replaced (extensions are merged; `undefined` removes one). Locals come along. */
   with(changes: Partial<Attributes>): Message<Data> {
     const extensions = changes.extensions === undefined ? this.extensions : merge(this.extensions, changes.extensions)
-    return this.#copy({ ...this.attributes(), ...changes, extensions }, this.data, this.form, this.checkedBy)
+    const sameEvent = changes.type === undefined && !('eventversion' in (changes.extensions ?? NO_EXTENSIONS))
+    const attributes = { ...this.attributes(), ...changes, extensions }
+    return this.#copy(attributes, this.data, this.form, sameEvent ? this.checkedBy : undefined)
   }
 
   /** A copy with other data. Locals come along. Text put in place of a value is a value, unless `form` says otherwise. */
