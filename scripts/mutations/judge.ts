@@ -36,6 +36,11 @@ export function judgeFault({ test, expects }: Mutation, run: Outcome): Verdict {
   return { verdict: 'SURVIVED', why: `${test} stays green${expects ? ` ('${expects}')` : ''}` }
 }
 
+/** The beginning, without the frames of the test runner. */
 function excerpt(output: string): string {
-  return output.trim().split('\n').slice(0, 20).join('\n')
+  const lines = output.trim().split('\n')
+  return lines
+    .filter((line) => !/^\s+at .*(node_modules|<anonymous>)/.test(line))
+    .slice(0, 20)
+    .join('\n')
 }
