@@ -42,7 +42,14 @@ const REDIS_TRANSIENT = /^(LOADING|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|READONLY|BUSY
 const GRPC_TRANSIENT = new Set([4, 8, 14])
 
 /** Our own codes that a second try cannot mend. */
-const PERMANENT_CODES = new Set(['REJECTED', 'INVALID_PAYLOAD', 'MALFORMED_MESSAGE', 'NO_VERSION'])
+const PERMANENT_CODES = new Set([
+  'REJECTED',
+  'INVALID_PAYLOAD',
+  'MALFORMED_MESSAGE',
+  'NO_VERSION',
+  'WRONG_TYPE',
+  'NOT_SERIALISABLE',
+])
 
 /**
  * The default classifier. Unknown errors are transient: rather one attempt too many than a message lost to a

@@ -58,5 +58,5 @@ function redact(error: Error): string {
       .replace(/: ".*"/, ': "…"')
       .replace(/\bvalue ".*" is out of range/, 'value "…" is out of range')
   }
-  return line.replace(/"[^"]{65,}"/g, '"…"').replace(/[[{].{64,}$/, '…')
+  return line.replace(/[[{].{64,}$/, '…').replace(/"[^"]{65,}"/g, '"…"')
 }

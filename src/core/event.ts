@@ -163,7 +163,7 @@ function view(family: Family, steps: readonly Step[], target: Step, exact: boole
       return new Message(attributes, value, 'value', target)
     },
     decode(message: Message, onNewer?: OnNewer) {
-      if (message.checkedBy === target) return message
+      if (message.isCheckedBy(target)) return message
       return decode(type, steps, target, message, onNewer)
     },
   })

@@ -61,8 +61,8 @@ export class Message<Data = unknown> {
   readonly extensions: Extensions
   readonly data: Data
   readonly form: Form
-  /** Which version of which event has already vouched for `data`, so that nobody validates it twice. */
-  readonly checkedBy: object | undefined
+  /** The version of an event that has vouched for `data`. */
+  readonly #checkedBy: object | undefined
   #locals: Map<Local<unknown>, unknown> | undefined
 
   constructor(attributes: Attributes, data: Data, form: Form = formOf(data), checkedBy?: object) {
@@ -76,7 +76,7 @@ export class Message<Data = unknown> {
     this.extensions = attributes.extensions ?? NO_EXTENSIONS
     this.data = data
     this.form = form
-    this.checkedBy = checkedBy
+    this.#checkedBy = checkedBy
   }
 
   /** Messages of one key are handled one at a time, in order. */
@@ -99,12 +99,17 @@ export class Message<Data = unknown> {
     const extensions = changes.extensions === undefined ? this.extensions : merge(this.extensions, changes.extensions)
     const sameEvent = changes.type === undefined && !('eventversion' in (changes.extensions ?? NO_EXTENSIONS))
     const attributes = { ...this.attributes(), ...changes, extensions }
-    return this.#copy(attributes, this.data, this.form, sameEvent ? this.checkedBy : undefined)
+    return this.#copy(attributes, this.data, this.form, sameEvent ? this.#checkedBy : undefined)
   }
 
   /** A copy with other data. Locals come along. Text put in place of a value is a value, unless `form` says otherwise. */
   withData<Other>(data: Other, form: Form = this.form === 'value' ? 'value' : formOf(data)): Message<Other> {
     return this.#copy(this, data, form, undefined)
+  }
+
+  /** Whether `checked` was called with the same `by`, so that nobody validates twice. */
+  isCheckedBy(by: object): boolean {
+    return this.#checkedBy === by
   }
 
   /** A copy whose data an event definition vouches for, as a value of `version`. Locals come along. */

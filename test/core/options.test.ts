@@ -1,0 +1,68 @@
+import { describe, expect, test } from 'vitest'
+import { checkOptions, nearest, oneOf, wholeNumber } from '../../src/core/index.ts'
+import { thrown } from './thrown.ts'
+
+const ALLOWED = ['concurrency', 'attempts', 'timeout', 'key']
+
+describe('an unknown option', () => {
+  test.each([
+    ['concurency', 'concurrency'],
+    ['Concurrency', 'concurrency'],
+    ['timeOut', 'timeout'],
+    ['attempt', 'attempts'],
+    ['kee', 'key'],
+  ])('%s is answered with %s', (given, meant) => {
+    expect(() => checkOptions('flow', { [given]: 1 }, ALLOWED)).toThrow(
+      `flow: unknown option "${given}"; did you mean "${meant}"? Allowed: concurrency, attempts, timeout, key`,
+    )
+  })
+
+  test('nothing is suggested when nothing is near', () => {
+    expect(() => checkOptions('flow', { zzzzzzzz: 1 }, ALLOWED)).toThrow(
+      expect.objectContaining({
+        code: 'UNKNOWN_OPTION',
+        message: 'flow: unknown option "zzzzzzzz". Allowed: concurrency, attempts, timeout, key',
+      }),
+    )
+  })
+
+  test('known options, and none, pass', () => {
+    checkOptions('flow', undefined, ALLOWED)
+    checkOptions('flow', {}, ALLOWED)
+    checkOptions('flow', { key: undefined, timeout: 1 }, ALLOWED)
+  })
+
+  test.each([
+    [null, 'null'],
+    [[], 'an array'],
+    ['10m', '"10m"'],
+    [() => {}, 'a function'],
+  ])('%s instead of an object is refused', (given, shown) => {
+    const error = thrown(() => checkOptions('flow', given as object, ALLOWED))
+    expect(error.code).toBe('INVALID_OPTION')
+    expect(error.message).toContain(`flow: options must be an object, got ${shown}`)
+  })
+})
+
+test('the nearest of several is the closest', () => {
+  expect(nearest('stopp', ['shop', 'stop', 'start'])).toBe('stop')
+  expect(nearest('x', [])).toBeUndefined()
+})
+
+test('whole numbers are held to their bounds', () => {
+  expect(wholeNumber('size', 3)).toBe(3)
+  expect(wholeNumber('size', 0, { min: 0 })).toBe(0)
+  for (const wrong of [0, -1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, '3' as unknown as number]) {
+    expect(() => wholeNumber('size', wrong)).toThrow(expect.objectContaining({ code: 'INVALID_OPTION' }))
+  }
+  expect(() => wholeNumber('size', 11, { max: 10 })).toThrow(
+    'size: 11 is not allowed; give a whole number of at least 1 and at most 10',
+  )
+})
+
+test('one of a few words', () => {
+  expect(oneOf('unknown', 'nack', ['nack', 'ack-and-warn'])).toBe('nack')
+  expect(() => oneOf('unknown', 'nak', ['nack', 'ack-and-warn'])).toThrow(
+    'unknown: "nak" is not allowed; did you mean "nack"? Allowed: nack, ack-and-warn',
+  )
+})
