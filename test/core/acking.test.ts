@@ -1,7 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { acking, sharedAcking } from '../../src/core/index.ts'
-import { thrown } from './thrown.ts'
 
 const CALLBACKS = {
   returns: () => undefined,

@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest'
 import { type BackoffOptions, backoff } from '../../src/core/index.ts'
-import { thrown } from './thrown.ts'
 
 const at = (next: number) => ({ next: () => next, fill: () => {} })
 

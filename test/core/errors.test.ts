@@ -9,7 +9,6 @@ import {
   Unavailable,
   WaybillError,
 } from '../../src/core/index.ts'
-import { thrown } from './thrown.ts'
 
 const error = (properties: object, message = 'failed') => Object.assign(new Error(message), properties)
 const sql = (code: string) => error({ code, severity: 'ERROR' })
