@@ -307,9 +307,7 @@ describe('decoding', () => {
     const pending = Async.decode(wire(old))
     expect(pending).toBeInstanceOf(Promise)
     expect((await pending).data).toEqual({ orderId: 'o-1', total: 5, currency: 'EUR' })
-    const failing = {
-      '~standard': { ...V1['~standard'], validate: () => Promise.reject(new Error('away')) },
-    } as typeof V1
+    const failing = schema(() => Promise.reject(new Error('away')))
     await expect(event('order.placed', failing).decode(wire(old))).rejects.toMatchObject({ code: 'SCHEMA_FAILED' })
     const upcast = First.version(2, V2, () => Promise.reject(new Error('away')))
     await expect(upcast.decode(wire(old))).rejects.toMatchObject({ code: 'UPCAST_FAILED' })

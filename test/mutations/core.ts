@@ -53,7 +53,7 @@ export const mutations: Mutation[] = [
   {
     name: 'an invalid payload is tried again',
     file: 'src/core/classify.ts',
-    find: "'INVALID_PAYLOAD', ",
+    find: "'INVALID_PAYLOAD',\n",
     replace: '',
     test: 'test/core/event.test.ts',
     expects: 'invalid data is permanent',
