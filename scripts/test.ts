@@ -45,7 +45,9 @@ async function main(): Promise<number> {
   } finally {
     await Promise.all(servers.map((server) => stopAll(server).catch((error) => console.error(error.message))))
     const left = await run.close()
-    if (left.length) console.error(`ended ${left.length} processes that were left behind: ${left.join(', ')}`)
+    // When provisioning failed, what had been started by then is not a surprise.
+    if (left.length && servers.length)
+      console.error(`ended ${left.length} processes that were left behind: ${left.join(', ')}`)
     if (interrupted) process.exitCode = 130
   }
 

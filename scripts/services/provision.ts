@@ -68,7 +68,8 @@ async function obtain(entry: Entry, others: Server[], run: string, say: (text: s
   if (process.env['WAYBILL_TEST_USE_RUNNING'] === '1' && (await isReady(entry.defaultUrl, protocol))) {
     return found(entry.defaultUrl, 'already running')
   }
-  if (entry.compose && (await engineAnswers())) {
+  if (entry.container && (await engineAnswers())) {
+    say('starting a container')
     const server = await container(entry, run)
     await start(server)
     return server
@@ -117,7 +118,8 @@ export async function startPrivate(entry: Entry, options: Private): Promise<Serv
       }
     },
   }
-  const { url, launches, dataDir } = await entry.prepare(site)
+  const { port, launches, dataDir } = await entry.prepare(site)
+  const url = entry.url(port)
   const { origin, version } = binaries
   const server: Server = { name, url, origin, version, protocol, control: { kind: 'process', launches, dataDir } }
   await start(server)

@@ -10,6 +10,7 @@ import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { endContainers } from './docker.ts'
 import { releasePorts } from './ports.ts'
 import { end, living, MARK, marked } from './process.ts'
 
@@ -68,5 +69,6 @@ export async function sweep(dir: string): Promise<string[]> {
   await Promise.all(entries.map((entry) => end(entry, entry.immediate, 5_000)))
   const rest = await marked(dir)
   await Promise.all(rest.map((entry) => end(entry, 'SIGKILL', 5_000)))
-  return [...entries, ...rest].map((entry) => entry.role)
+  const containers = await endContainers(dir)
+  return [...entries.map((entry) => entry.role), ...rest.map((entry) => entry.role), ...containers]
 }

@@ -1,7 +1,7 @@
 /** Start, stop and restart of a server that is described by plain data; the same in the runner and in a test. */
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { compose } from './docker.ts'
+import { compose, endContainer } from './docker.ts'
 import { endLaunch, living, spawnLaunch } from './process.ts'
 import { isReady } from './ready.ts'
 import type { Launch, Server, StopMode } from './types.ts'
@@ -40,7 +40,7 @@ export async function stop(server: Server, mode: StopMode = 'fast'): Promise<voi
 
 export async function stopAll(server: Server): Promise<void> {
   if (server.control.kind === 'found') return
-  if (server.control.kind === 'docker') return await compose(server.control, ['rm', '-fsv', server.control.service])
+  if (server.control.kind === 'docker') return await endContainer(server.control)
   for (const launch of server.control.launches.toReversed()) await endLaunch(launch, 'fast')
 }
 

@@ -37,7 +37,7 @@ export interface Address {
 export type Control =
   | { kind: 'found' }
   | { kind: 'process'; launches: Launch[]; dataDir: string }
-  | { kind: 'docker'; project: string; file: string; service: string }
+  | { kind: 'docker'; project: string; service: string; port: number; record: string }
 
 export interface Server {
   name: string
@@ -92,9 +92,11 @@ export interface Entry {
   accounts: string[]
   /** Servers this one stands in front of. */
   after?: string[]
-  compose?: { file: string; service: string; port: number; url(port: number): string }
+  /** Has a container of the same name in compose.yml. */
+  container?: boolean
+  url(port: number): string
   /** Finds or downloads the executables; cached, so the second call is quick. */
   binaries(say: (text: string) => void): Promise<Binaries>
   /** Prepares the private directory and says which processes to start, in order. The last one is the server. */
-  prepare(site: Site): Promise<{ url: string; launches: Launch[]; dataDir: string }>
+  prepare(site: Site): Promise<{ port: number; launches: Launch[]; dataDir: string }>
 }

@@ -1,6 +1,6 @@
 /** Writes what the runner's last lines need to the file named by WAYBILL_REPORT; skipped tests with their reasons. */
 import { writeFileSync } from 'node:fs'
-import type { Reporter, SerializedError, TestModule } from 'vitest/node'
+import type { Reporter, SerializedError, TestCase, TestModule } from 'vitest/node'
 
 export interface Report {
   passed: number
@@ -28,9 +28,12 @@ export default class Counts implements Reporter {
 }
 
 /** `-t` also skips what its pattern does not match: that is a choice of the moment, not something left out. */
-function reason(test: ReturnType<TestModule['children']['allTests']> extends Iterable<infer T> ? T : never): string {
+function reason(test: TestCase): string {
   const result = test.result()
   if (result.state === 'skipped' && result.note) return result.note
+  // The mark of `describeWith()` in test/support/services.ts.
+  const missing = /\[(without [^\]]+)\]/.exec(test.fullName)
+  if (missing) return missing[1]!
   if (test.options.mode === 'todo') return 'to do'
   return test.options.mode === 'skip' ? 'skipped in the code' : ''
 }

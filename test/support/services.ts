@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import pg from 'pg'
-import { afterAll } from 'vitest'
+import { afterAll, describe } from 'vitest'
 import { postgres, postgres15 } from '../../scripts/services/kinds/postgres.ts'
 import { startPrivate } from '../../scripts/services/provision.ts'
 import { openRun, type Run } from '../../scripts/services/run.ts'
@@ -25,9 +25,16 @@ export interface Service {
 
 const handover = await currentHandover()
 
-/** For `describe.skipIf(without('kafka'))`: was this server left out of the run? */
+/** Was this server left out of the run by `--without`? */
 export function without(name: string): boolean {
   return handover?.without.includes(name) ?? false
+}
+
+/** A suite that needs servers. Where one was left out its tests are skipped, hooks too, and the run's end says why. */
+export function describeWith(names: string[], title: string, body: () => void): void {
+  const missing = names.filter(without)
+  if (missing.length) describe.skip(`${title} [without ${missing.join(', ')}]`, body)
+  else describe(title, body)
 }
 
 export function service(name: string): Service {

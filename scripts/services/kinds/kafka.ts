@@ -95,7 +95,7 @@ async function prepare(site: Site) {
   await give(file, site.account)
   const args = java(site.binaries.bin, 'kafka.Kafka', [file])
   const server = site.launch('kafka', { command: onPath('java')!, args })
-  return { url: `kafka://127.0.0.1:${port}`, launches: [server], dataDir }
+  return { port, launches: [server], dataDir }
 }
 
 export const kafka: Entry = {
@@ -105,6 +105,8 @@ export const kafka: Entry = {
   protocol: 'kafka',
   install: 'apt-get install maven default-jre-headless, or a broker named in WAYBILL_TEST_KAFKA_URL',
   accounts: ['nobody'],
+  container: true,
+  url: (port) => `kafka://127.0.0.1:${port}`,
   binaries,
   prepare,
 }

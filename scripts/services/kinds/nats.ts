@@ -18,6 +18,8 @@ export const nats: Entry = {
   protocol: 'nats',
   install: 'a Debian with apt-get, or nats-server 2 on the PATH, or a server named in WAYBILL_TEST_NATS_URL',
   accounts: ['nobody'],
+  container: true,
+  url: (port) => `nats://127.0.0.1:${port}`,
   binaries: async (say) =>
     (await installed(natsServer)) ?? (await unpacked('nats-2', { packages: ['nats-server'] }, natsServer, say)),
   async prepare(site) {
@@ -27,6 +29,6 @@ export const nats: Entry = {
       command: join(site.binaries.bin, 'nats-server'),
       args: ['--addr', '127.0.0.1', '--port', String(port), '--jetstream', '--store_dir', dataDir],
     })
-    return { url: `nats://127.0.0.1:${port}`, launches: [server], dataDir }
+    return { port, launches: [server], dataDir }
   },
 }

@@ -41,6 +41,7 @@ export const pgbouncer: Entry = {
   install: 'a Debian with apt-get, or pgbouncer on the PATH, or a server named in WAYBILL_TEST_PGBOUNCER_URL',
   accounts: ['postgres', 'nobody'],
   after: ['postgres'],
+  url: (port) => `postgres://postgres@127.0.0.1:${port}/postgres`,
   binaries: async (say) =>
     (await installed(pgbouncerServer)) ??
     (await unpacked('pgbouncer-1', { packages: ['pgbouncer'] }, pgbouncerServer, say)),
@@ -50,6 +51,6 @@ export const pgbouncer: Entry = {
     await writeFile(file, configuration(port, site.other('postgres').url), { mode: 0o600 })
     await give(file, site.account)
     const server = site.launch('pgbouncer', { command: join(site.binaries.bin, 'pgbouncer'), args: [file] })
-    return { url: `postgres://postgres@127.0.0.1:${port}/postgres`, launches: [server], dataDir: site.dir }
+    return { port, launches: [server], dataDir: site.dir }
   },
 }

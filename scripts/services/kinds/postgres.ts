@@ -66,13 +66,15 @@ async function prepare(site: Site) {
     args: ['-D', dataDir],
     signals: { fast: 'SIGINT', immediate: 'SIGQUIT' },
   })
-  return { url: `postgres://postgres@127.0.0.1:${port}/postgres`, launches: [server], dataDir }
+  return { port, launches: [server], dataDir }
 }
 
 const common = {
   defaultUrl: 'postgres://postgres@127.0.0.1:5432/postgres',
   protocol: 'postgres' as const,
   accounts: ['postgres', 'nobody'],
+  container: true,
+  url: (port: number) => `postgres://postgres@127.0.0.1:${port}/postgres`,
   prepare,
 }
 

@@ -41,7 +41,7 @@ disk_free_limit.absolute = 50MB
 vm_memory_high_watermark.relative = 0.5
 `
 
-async function prepare(site: Site): Promise<{ url: string; launches: Launch[]; dataDir: string }> {
+async function prepare(site: Site): Promise<{ port: number; launches: Launch[]; dataDir: string }> {
   const [port, distribution, names] = [await site.port(), await site.port(), await site.port()]
   const dataDir = await ownDir(join(site.dir, 'data'), site.account)
   const file = join(site.dir, 'rabbitmq.conf')
@@ -67,7 +67,7 @@ async function prepare(site: Site): Promise<{ url: string; launches: Launch[]; d
   }
   const epmd = site.launch('epmd', { command: await epmdOf(site.binaries), args: [], env })
   const server = site.launch('rabbitmq', { command: join(site.binaries.bin, 'rabbitmq-server'), args: [], env })
-  return { url: `amqp://guest:guest@127.0.0.1:${port}`, launches: [epmd, server], dataDir }
+  return { port, launches: [epmd, server], dataDir }
 }
 
 async function epmdOf(binaries: Binaries): Promise<string> {
@@ -83,6 +83,8 @@ export const rabbitmq: Entry = {
   protocol: 'amqp',
   install: 'a Debian with apt-get, or rabbitmq-server and erl on the PATH, or a server in WAYBILL_TEST_RABBITMQ_URL',
   accounts: ['rabbitmq', 'nobody'],
+  container: true,
+  url: (port) => `amqp://guest:guest@127.0.0.1:${port}`,
   binaries: async (say) => (await installedServer()) ?? (await unpackedServer(say)),
   prepare,
 }

@@ -29,10 +29,16 @@ async function prepare(site: Site) {
     command: join(site.binaries.bin, 'redis-server'),
     args: Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]),
   })
-  return { url: `redis://127.0.0.1:${port}`, launches: [server], dataDir: site.dir }
+  return { port, launches: [server], dataDir: site.dir }
 }
 
-const common = { protocol: 'redis' as const, accounts: ['redis', 'nobody'], prepare }
+const common = {
+  protocol: 'redis' as const,
+  accounts: ['redis', 'nobody'],
+  container: true,
+  url: (port: number) => `redis://127.0.0.1:${port}`,
+  prepare,
+}
 
 export const redis: Entry = {
   ...common,

@@ -1,0 +1,3 @@
+throw new Error('a file that cannot be loaded')
+
+export {}
