@@ -36,6 +36,7 @@ export {
   Message,
   type RawMessage,
 } from './message.ts'
+export { FOREIGN_EVENTS, nameUuid } from './name-uuid.ts'
 export { checkOptions, describe, nearest, oneOf, wholeNumber } from './options.ts'
 export { type Random, systemRandom } from './random.ts'
 export { RetryLater } from './retry-later.ts'

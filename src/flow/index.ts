@@ -12,6 +12,7 @@ export {
 export type { HandleMany, HandleOne, Step, Tally } from './pump.ts'
 export type { RetryOptions } from './retry-policy.ts'
 export type { Delivery, Demand, Session, Settled, Source, SourceFeatures } from './source.ts'
+export { setTopic, topicOf } from './topic.ts'
 export { Task, type TaskOptions } from './task.ts'
 export { Window } from './window.ts'
 export { PHASES, type Phase, Worker } from './worker.ts'

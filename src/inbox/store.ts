@@ -1,0 +1,21 @@
+/** A CloudEvent is identified by its source and id together; each subscriber handles it once. */
+export interface InboxKey {
+  readonly subscriber: string
+  readonly source: string
+  readonly id: string
+}
+
+/**
+ * - `new`: write down with this transaction that it is handled, and handle it;
+ * - `done`: it was handled before: skip;
+ * - `busy`: another is at it right now: come again later.
+ */
+export type InboxAnswer = 'new' | 'done' | 'busy'
+
+/** Remembers what was handled, in the handler's own transaction, so that its effect happens once. */
+export interface InboxStore<Tx = unknown> {
+  readonly name: string
+  receive(tx: Tx, key: InboxKey): Promise<InboxAnswer>
+  /** Forgets what is older than `retention` milliseconds, at most `limit`; answers how many. */
+  clean(options: { retention: number; limit: number }): Promise<number>
+}

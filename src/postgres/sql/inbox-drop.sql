@@ -1,0 +1,3 @@
+-- Removes the inbox.
+
+DROP TABLE IF EXISTS {{inbox}};

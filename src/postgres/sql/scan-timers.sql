@@ -1,0 +1,12 @@
+-- Events whose time has come: scheduled, retrying, or leased by a relay that let its lease run out.
+-- $1 how many, $2 text of an array of sequences in hand.
+
+SELECT {{columns}},
+  CASE WHEN key IS NOT NULL
+    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
+      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
+  THEN 't' END
+FROM {{outbox}} event
+WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
+  AND sequence <> ALL ($2::text::bigint[]){{shard}}
+ORDER BY available_at, sequence LIMIT $1::text::int
