@@ -98,7 +98,9 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   /** Takes once, handles all of it, settles, and says how it went. What the destination was down for is given back. */
   async runOnce(): Promise<Tally> {
     await this.prepare()
-    const { session, pump } = (this.#open ??= await this.#openSession(new AbortController().signal))
+    this.#open ??= await this.#openSession(new AbortController().signal)
+    if (this.#open === undefined) return { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
+    const { session, pump } = this.#open
     const before = { ...pump.tally }
     pump.probe()
     pump.taking = true
@@ -134,6 +136,10 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         await this.clock.sleep(retryIn, signal)
         continue
       }
+      if (this.#open === undefined) {
+        await this.clock.sleep(this.#poll.base, signal)
+        continue
+      }
       await this.#work(this.#open.session, this.#open.pump, signal)
       this.#open = undefined
     }
@@ -145,8 +151,9 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     if (open !== undefined) await this.#drain(open.session, open.pump)
   }
 
-  async #openSession(signal: AbortSignal): Promise<{ session: Session<D>; pump: Pump<D> }> {
+  async #openSession(signal: AbortSignal): Promise<{ session: Session<D>; pump: Pump<D> } | undefined> {
     const session = await this.#from.open(signal)
+    if (session === undefined) return undefined
     telemetry['flow.opened'].publish({ flow: this.name })
     const pump = new Pump(session, {
       flow: this.name,

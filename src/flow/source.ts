@@ -78,9 +78,12 @@ export interface SourceFeatures {
   readonly holdsKeys?: boolean
 }
 
-/** Where messages come from. Opening may fail; the flow backs off and tries again. */
+/**
+ * Where messages come from. Opening may fail; the flow backs off and tries again. `undefined` is no failure: another
+ * has the right to read at present, and the flow asks again after its poll interval.
+ */
 export interface Source<D extends Delivery<Message> = Delivery> {
   readonly name: string
   readonly features: SourceFeatures
-  open(signal: AbortSignal): Promise<Session<D>>
+  open(signal: AbortSignal): Promise<Session<D> | undefined>
 }
