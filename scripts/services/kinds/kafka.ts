@@ -62,6 +62,9 @@ function properties(port: number, controller: number, dataDir: string, extra: Re
     'transaction.state.log.replication.factor': '1',
     'transaction.state.log.min.isr': '1',
     'transaction.state.log.num.partitions': '8',
+    // After a crash the controller keeps the broker's place for this long; the default makes each restart take 15 s.
+    'broker.session.timeout.ms': '2000',
+    'broker.heartbeat.interval.ms': '500',
     'group.initial.rebalance.delay.ms': '0',
     // A topic that a typing mistake creates hides the mistake.
     'auto.create.topics.enable': 'false',
