@@ -13,13 +13,21 @@ export interface SqlResult {
   readonly command: string | undefined
 }
 
-/** Runs SQL with `$1` parameters. */
+/**
+ * Runs SQL with `$1` parameters. Values come back as the driver parses them, and drivers differ (an int8 is text, a
+ * number or a bigint): cast in the SQL what matters. JSON goes in as text, `$1::text::jsonb`: one of them encodes twice.
+ */
 export interface Sql {
   query(text: string, values?: readonly SqlValue[]): Promise<SqlResult>
 }
 
 /** One connection of our own. */
 export interface Connection extends Sql {
+  /**
+   * Behind a pooler that may give every transaction another session: statements are not prepared, `listen` rejects, and
+   * session state (advisory locks, settings) must not be used.
+   */
+  readonly pooled: boolean
   /**
    * Rows as lists of text, as the server sends them: nothing is parsed that is not needed. `name` marks a statement
    * that is worth preparing; it is left unprepared where a pooler would lose it.

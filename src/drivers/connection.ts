@@ -1,0 +1,101 @@
+import { Unavailable, WaybillError } from '../core/index.ts'
+import type { Cell } from './sql.ts'
+
+/**
+ * How long BEGIN and ROLLBACK may take, which wait for nobody, and COMMIT, which may wait for a standby. A connection
+ * that answers nothing for so long is given up: the other end is gone and TCP has not noticed.
+ */
+export const ANSWER_WITHIN = 10_000
+export const COMMIT_WITHIN = 60_000
+
+/** The answer, or after `ms` an error; `onLate` then closes what can no longer be trusted. */
+export function answered<T>(
+  promise: PromiseLike<T>,
+  ms: number | undefined,
+  onLate: (error: Error) => void,
+): Promise<T> {
+  if (ms === undefined) return Promise.resolve(promise)
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      const error = new Unavailable(`PostgreSQL has not answered for ${ms} ms; the connection is given up`)
+      reject(error)
+      onLate(error)
+    }, ms)
+    promise.then(
+      (value) => {
+        clearTimeout(timer)
+        resolve(value)
+      },
+      (error) => {
+        clearTimeout(timer)
+        reject(error)
+      },
+    )
+  })
+}
+
+/** Tells every listener once that the connection broke, also one that asks afterwards. */
+export class Loss {
+  #listeners: ((error: unknown) => void)[] | undefined = []
+  #error: unknown
+
+  get happened(): boolean {
+    return this.#listeners === undefined
+  }
+
+  /** Throws once the connection is lost: nothing may be sent on it any more. */
+  check(): void {
+    if (this.happened) throw new Unavailable('the connection to PostgreSQL is lost', { cause: this.#error })
+  }
+
+  tell(error: unknown): void {
+    const listeners = this.#listeners
+    if (listeners === undefined) return
+    this.#listeners = undefined
+    this.#error = error
+    for (const listener of listeners) listener(error)
+  }
+
+  /** It was given back: nothing more is sent on it, and nobody need be told. */
+  close(): void {
+    this.#listeners = undefined
+    this.#error ??= new WaybillError('RELEASED', 'this connection was released')
+  }
+
+  listen(listener: (error: unknown) => void): void {
+    if (this.#listeners === undefined) queueMicrotask(() => listener(this.#error))
+    else this.#listeners.push(listener)
+  }
+}
+
+/** One name for each text: a pooled connection may have prepared another table's statement under the same word. */
+export function statementName(name: string, text: string): string {
+  const known = names.get(text) ?? `waybill_${name}_${names.size + 1}`
+  if (!names.has(text)) names.set(text, known)
+  return known
+}
+
+const names = new Map<string, string>()
+
+/** `LISTEN` takes no parameters. PostgreSQL cuts a channel's name at 63 bytes, and then nobody would be heard. */
+export function channelName(channel: string): string {
+  if (channel === '' || Buffer.byteLength(channel) > 63 || channel.includes('\0')) {
+    throw new WaybillError('INVALID_NAME', 'the name of a channel has 1 to 63 bytes')
+  }
+  return `"${channel.replaceAll('"', '""')}"`
+}
+
+const BYTEA = 17
+
+/** A column's text as it is; of bytes the bytes. */
+export function cellOf(text: string, type: number): Cell {
+  return type === BYTEA && text.startsWith('\\x') ? Buffer.from(text.slice(2), 'hex') : text
+}
+
+/** A pooler answers for a server process that is not the one a session was promised. */
+export const POOLED =
+  'LISTEN does not work behind a pooler, which gives each transaction another session; use a direct connection'
+
+export function refuseListening(): WaybillError {
+  return new WaybillError('LISTEN_UNAVAILABLE', POOLED)
+}
