@@ -1,15 +1,14 @@
-import { base64 } from './cloudevents.ts'
-import { encodedData, isJsonType, utf8 } from './data.ts'
 import {
   type Attributes,
   checkContext,
   checkExtension,
   checkExtensionName,
   type ExtensionValue,
-  Message,
   malformed,
-  type RawMessage,
-} from './message.ts'
+} from './attributes.ts'
+import { base64 } from './cloudevents.ts'
+import { encodedData, isJsonType, utf8 } from './data.ts'
+import { Message, type RawMessage } from './message.ts'
 
 /**
  * CloudEvents 1.0 in binary mode: attributes in headers, data as the body. The prefix is that of the protocol:

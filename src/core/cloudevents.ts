@@ -1,16 +1,14 @@
-import { encodedData, isJsonType, NOT_JSON, parseJson, utf8 } from './data.ts'
-import { memberSpan, skipSpace } from './json-span.ts'
 import {
   type Attributes,
   checkContext,
   checkExtension,
   checkExtensionName,
   type ExtensionValue,
-  type Form,
-  Message,
   malformed,
-  type RawMessage,
-} from './message.ts'
+} from './attributes.ts'
+import { encodedData, isJsonType, NOT_JSON, parseJson, utf8 } from './data.ts'
+import { memberSpan, memberStart, type Span, skipSpace } from './json-span.ts'
+import { Message, type RawMessage } from './message.ts'
 
 /**
  * CloudEvents 1.0 in JSON: the structured mode, and batches of it. Data that is JSON is embedded as it stands, byte
@@ -85,8 +83,11 @@ export function base64(bytes: Uint8Array): string {
 /** One event from its JSON. Throws MALFORMED_MESSAGE, naming the attribute. */
 export function fromStructured(input: string | Uint8Array): RawMessage {
   const text = textOf(input, 'event')
-  const parsed = parsedOf(text, 'event')
-  return readEvent(parsed, text, skipSpace(text, 0)).message
+  const start = skipSpace(text, 0)
+  const split = splitEvent(text, start)
+  if (split !== undefined) return readEvent(split.members, split.data)
+  const members = membersOf(parsedOf(text, 'event'))
+  return readEvent(members, found(members, text, memberSpan(text, start, 'data')))
 }
 
 /** The events of a batch. One malformed event makes the batch malformed: there is no telling what else is. */
@@ -96,10 +97,11 @@ export function fromBatch(input: string | Uint8Array): RawMessage[] {
   if (!Array.isArray(parsed)) malformed('batch', typeof parsed, 'a JSON array of events')
   let at = skipSpace(text, 0)
   return parsed.map((event) => {
+    const members = membersOf(event)
     // Past the bracket or the comma.
-    const read = readEvent(event, text, skipSpace(text, at + 1))
-    at = skipSpace(text, read.end)
-    return read.message
+    const span = memberSpan(text, skipSpace(text, at + 1), 'data')
+    at = skipSpace(text, span.end)
+    return readEvent(members, found(members, text, span))
   })
 }
 
@@ -113,13 +115,41 @@ function parsedOf(text: string, what: string): unknown {
   return parsed === NOT_JSON ? malformed(what, 'text', 'well-formed JSON') : parsed
 }
 
+type Members = Record<string, unknown>
+
+function membersOf(event: unknown): Members {
+  if (typeof event === 'object' && event !== null && !Array.isArray(event)) return event as Members
+  return malformed('event', Array.isArray(event) ? 'array' : typeof event, 'a JSON object of attributes')
+}
+
+/** The data of an event: its text as it stands, and its value. */
+interface Data {
+  readonly text: string
+  readonly value: unknown
+}
+
+function found(members: Members, text: string, span: Span): Data | undefined {
+  return span.from < 0 ? undefined : { text: text.slice(span.from, span.to), value: members['data'] }
+}
+
+/**
+ * Most senders put the data last. Then what precedes it and the data are parsed one by one, which costs no more than
+ * parsing the whole, and there is no need to look for the end of the data. When both are well-formed, so is the whole.
+ */
+function splitEvent(text: string, start: number): { members: Members; data: Data } | undefined {
+  const from = text[start] === '{' ? memberStart(text, start, 'data') : -1
+  const end = text.lastIndexOf('}')
+  if (from < 0 || end < from) return undefined
+  const members = parseJson(`${text.slice(0, from)}null${text.slice(end)}`)
+  if (members === NOT_JSON) return undefined
+  const dataText = text.slice(from, end).trimEnd()
+  const value = parseJson(dataText)
+  return value === NOT_JSON ? undefined : { members: members as Members, data: { text: dataText, value } }
+}
+
 type Draft = { -readonly [Name in keyof Attributes]: Attributes[Name] }
 
-function readEvent(event: unknown, text: string, start: number): { message: RawMessage; end: number } {
-  if (typeof event !== 'object' || event === null || Array.isArray(event)) {
-    malformed('event', Array.isArray(event) ? 'array' : typeof event, 'a JSON object of attributes')
-  }
-  const members = event as Record<string, unknown>
+function readEvent(members: Members, data: Data | undefined): RawMessage {
   const attributes: Partial<Draft> = {}
   let extensions: Record<string, ExtensionValue> | undefined
   for (const name of Object.keys(members)) {
@@ -150,28 +180,20 @@ function readEvent(event: unknown, text: string, start: number): { message: RawM
   if (members['specversion'] !== '1.0') malformed('specversion', members['specversion'], '"1.0"')
   if (extensions !== undefined) attributes.extensions = extensions
   checkContext(attributes as Attributes)
-  const span = memberSpan(text, start, 'data')
-  const [data, form] = readData(members, attributes.datacontenttype, text, span)
-  return { message: new Message(attributes as Attributes, data, form), end: span.end }
+  return withData(attributes as Attributes, members['data_base64'] ?? undefined, data)
 }
 
-function readData(
-  members: Record<string, unknown>,
-  contentType: string | undefined,
-  text: string,
-  span: { from: number; to: number },
-): [string | Uint8Array, Form] {
-  const encoded = members['data_base64'] ?? undefined
+function withData(attributes: Attributes, encoded: unknown, data: Data | undefined): RawMessage {
   if (encoded !== undefined) {
-    if (span.from >= 0) malformed('data_base64', 'data_base64', 'given instead of data, not with it')
-    return [fromBase64(encoded), 'raw']
+    if (data !== undefined) malformed('data_base64', 'data_base64', 'given instead of data, not with it')
+    return new Message(attributes, fromBase64(encoded), 'raw')
   }
-  if (span.from < 0) return ['', 'raw']
-  if (isJsonType(contentType)) return [text.slice(span.from, span.to), 'json']
-  const data = members['data'] ?? ''
-  if (typeof data !== 'string')
-    malformed('data', typeof data, `a string, as datacontenttype ${quote(contentType!)} is not JSON`)
-  return [data, 'raw']
+  if (data === undefined) return new Message(attributes, '', 'raw')
+  const { datacontenttype } = attributes
+  if (isJsonType(datacontenttype)) return new Message(attributes, data.text, 'json').remember(data.value)
+  const text = data.value ?? ''
+  if (typeof text === 'string') return new Message(attributes, text, 'raw')
+  return malformed('data', typeof text, `a string, as datacontenttype ${quote(datacontenttype!)} is not JSON`)
 }
 
 function fromBase64(text: unknown): Uint8Array {

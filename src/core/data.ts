@@ -41,6 +41,8 @@ export function decodeData(message: Message): unknown {
   const { data, datacontenttype } = message
   if (message.form === 'value' || !(typeof data === 'string' || data instanceof Uint8Array)) return data
   if (isJsonType(datacontenttype)) {
+    const parsed = message.recall()
+    if (parsed !== undefined) return parsed.value
     const text = typeof data === 'string' ? data : utf8(data)
     if (text === '') return undefined
     const value = text === undefined ? NOT_JSON : parseJson(text)

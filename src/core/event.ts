@@ -1,12 +1,6 @@
+import { type Attributes, checkAttributes, checkContext, type Extensions, type ExtensionValue } from './attributes.ts'
 import { WaybillError } from './errors.ts'
-import {
-  type Attributes,
-  checkAttributes,
-  checkContext,
-  type Extensions,
-  type ExtensionValue,
-  Message,
-} from './message.ts'
+import { Message } from './message.ts'
 import { checkOptions, describe } from './options.ts'
 import type { SchemaInput, SchemaOutput, StandardSchema } from './schema.ts'
 import { uuidv7 } from './uuid.ts'

@@ -1,4 +1,5 @@
 export { type Acking, acking, DONE, RELEASE, type Settlement, sharedAcking } from './acking.ts'
+export { type Attributes, checkAttributes, type Extensions, type ExtensionValue } from './attributes.ts'
 export { type Backoff, type BackoffOptions, backoff } from './backoff.ts'
 export { type Classify, classify, type ErrorKind } from './classify.ts'
 export { type Clock, systemClock } from './clock.ts'
@@ -24,18 +25,7 @@ export {
   event,
   type MessageOptions,
 } from './event.ts'
-export {
-  type Attributes,
-  checkAttributes,
-  type Extensions,
-  type ExtensionValue,
-  type Form,
-  isRaw,
-  type Local,
-  local,
-  Message,
-  type RawMessage,
-} from './message.ts'
+export { type Form, isRaw, type Local, local, Message, type RawMessage } from './message.ts'
 export { FOREIGN_EVENTS, nameUuid } from './name-uuid.ts'
 export { checkOptions, describe, nearest, oneOf, wholeNumber } from './options.ts'
 export { type Random, systemRandom } from './random.ts'

@@ -1,6 +1,6 @@
 /**
- * Finds a value inside JSON text without parsing it again, so that the very text can be kept: a parse and a
- * serialisation would round large numbers and reorder keys. The text must be well-formed; parse it first.
+ * Finds a value inside JSON text, so that the very text can be kept: a parse and a serialisation would round large
+ * numbers and reorder keys. In text that is not well-formed what is found means nothing, but the search ends.
  */
 export interface Span {
   /** Where the member's value begins and ends; -1 when there is no such member. */
@@ -33,6 +33,19 @@ export function memberSpan(text: string, start: number, name: string): Span {
   return span
 }
 
+/** Where the value of the first member called `name` begins, or -1. It reads no further. */
+export function memberStart(text: string, start: number, name: string): number {
+  let at = skipSpace(text, start + 1)
+  while (text.charCodeAt(at) === QUOTE) {
+    const afterKey = skipString(text, at)
+    const from = skipSpace(text, skipSpace(text, afterKey) + 1)
+    if (afterKey - at - 2 === name.length && text.startsWith(name, at + 1)) return from
+    at = skipSpace(text, skipValue(text, from))
+    if (text[at] === ',') at = skipSpace(text, at + 1)
+  }
+  return -1
+}
+
 export function skipSpace(text: string, at: number): number {
   let code = text.charCodeAt(at)
   while (code === 32 || code === 10 || code === 13 || code === 9) code = text.charCodeAt(++at)
@@ -40,11 +53,12 @@ export function skipSpace(text: string, at: number): number {
 }
 
 function skipString(text: string, at: number): number {
-  for (let quote = text.indexOf('"', at + 1); ; quote = text.indexOf('"', quote + 1)) {
+  for (let quote = text.indexOf('"', at + 1); quote >= 0; quote = text.indexOf('"', quote + 1)) {
     let before = quote
     while (text.charCodeAt(before - 1) === BACKSLASH) before--
     if ((quote - before) % 2 === 0) return quote + 1
   }
+  return text.length
 }
 
 function skipValue(text: string, at: number): number {
@@ -55,7 +69,7 @@ function skipValue(text: string, at: number): number {
     return at
   }
   let depth = 0
-  while (true) {
+  while (at < text.length) {
     const code = text.charCodeAt(at)
     if (code === QUOTE) {
       at = skipString(text, at)
@@ -64,6 +78,7 @@ function skipValue(text: string, at: number): number {
     if (code === 123 || code === 91) depth++
     else if (code === 125 || code === 93) depth--
     at++
-    if (depth === 0) return at
+    if (depth === 0) break
   }
+  return at
 }

@@ -1,6 +1,7 @@
+import type { Extensions } from './attributes.ts'
 import { decodeData } from './data.ts'
 import { WaybillError } from './errors.ts'
-import type { Extensions, Message } from './message.ts'
+import type { Message } from './message.ts'
 import { describe } from './options.ts'
 import { isSchema, issueList, type SchemaResult, type StandardSchema } from './schema.ts'
 

@@ -89,11 +89,22 @@ describe('structured mode', () => {
     ['a string', `{${bare},"data":"a\\\\"}`, '"a\\\\"'],
     ['null', `{${bare},"data":null}`, 'null'],
     ['under an escaped name', `{${bare},"d\\u0061ta":true}`, 'true'],
+    ['spaced, at the end', `{${bare},"data" :\n {"a" : "}"} \n } \n`, '{"a" : "}"}'],
+    ['before an attribute', `{"data":"}",${bare}}`, '"}"'],
+    ['before a second id', `{${bare},"data":{},"id":"1"}`, '{}'],
     ['the last of two', `{${bare},"data":1,"data":2}`, '2'],
     ['not one inside another', `{${bare},"data":{"data":1}}`, '{"data":1}'],
     ['none', `{${bare}}`, ''],
   ])('finds the data: %s', (_, text, data) => {
     expect(fromStructured(text).data).toBe(data)
+  })
+
+  test('every decoding has a value of its own', () => {
+    const message = fromStructured(`{${bare},"data":{"items":[]}}`)
+    const first = decodeData(message) as { items: number[] }
+    first.items.push(1)
+    expect(decodeData(message)).toEqual({ items: [] })
+    expect(decodeData(fromStructured(toStructured(message)).with({ subject: 's' }))).toEqual({ items: [] })
   })
 
   test('absent data stays absent, and null stays null', () => {
@@ -142,6 +153,11 @@ describe('structured mode', () => {
     ['event', 'a string', '"secret"'],
     ['event', 'null', 'null'],
     ['event', 'half', `{${bare}`],
+    ['event', 'cut off in its data', `{${bare},"data":{"a":"secret`],
+    ['event', 'wrong in its data', `{${bare},"data":{"a":secret}}`],
+    ['event', 'wrong after its data', `{${bare},"data":{"a":4111}]}`],
+    ['event', 'more than one', `{${bare},"data":1}{"a":1}`],
+    ['event', 'without an end', `{${bare},"data":1`],
     ['event', 'not UTF-8', Uint8Array.of(0x7b, 0xff, 0x7d)],
     ['id', 'missing', '{"specversion":"1.0","source":"/o","type":"t"}'],
     ['id', 'empty', '{"specversion":"1.0","id":"","source":"/o","type":"t"}'],
