@@ -1,3 +1,16 @@
 /** `waybill/testing`: for tests of services and of backends. Imports no test runner and no driver. */
+export type { BrokerUnderTest } from './broker-probe.ts'
+export { type Chosen, type Collector, type CollectorOptions, collector } from './collect.ts'
+export { type Case, type Check, type Suite, type SuiteOptions, suite, within } from './conformance.ts'
 export { FakeClock } from './fake-clock.ts'
+export { type Direction, type FaultProxy, type FaultProxyOptions, faultProxy } from './proxy.ts'
+export { type BrokerFactory, type BrokerFeatures, brokerSuite } from './publisher-source-suite.ts'
+export {
+  type Scripted,
+  type ScriptedOptions,
+  type ScriptedSource,
+  type SettledRecord,
+  scriptedSource,
+} from './scripted-source.ts'
 export { type SeededRandom, seededRandom } from './seeded-random.ts'
+export { type Recorded, recordTelemetry, type TelemetryRecorder } from './telemetry-recorder.ts'

@@ -1,0 +1,156 @@
+import type { Message } from '../core/index.ts'
+import type { Delivery, Demand, Session, Settled, Source } from './source.ts'
+
+/** A message that was given up, and why. */
+export interface GivenUp<M extends Message = Message> {
+  readonly message: M
+  readonly attempts: number
+  readonly reason: string
+}
+
+/** A source in this process. What is given back comes again first, in its old order; nothing survives the process. */
+export interface Pipe<M extends Message = Message> extends Source<Delivery<M>> {
+  /** What was settled as dead: it is kept here and nowhere else. */
+  readonly dead: readonly GivenUp<M>[]
+}
+
+/** What a message counts against byte limits: its data, and something for the rest of it. */
+export function sizeOf(message: Message): number {
+  const { data } = message
+  return typeof data === 'string' || data instanceof Uint8Array ? data.length + 256 : 256
+}
+
+interface Entry<M extends Message> {
+  readonly sequence: number
+  readonly message: M
+  attempts: number
+}
+
+interface PipeDelivery<M extends Message> extends Delivery<M> {
+  readonly entry: Entry<M>
+}
+
+/** What can be taken: what was given back, in its old order, and then what is new. */
+export class Stock<M extends Message> {
+  readonly dead: GivenUp<M>[] = []
+  /** Given and not yet settled. */
+  inHand = 0
+  onChange: () => void = () => {}
+  #returned: Entry<M>[] = []
+  #sorted = true
+  #fresh: Entry<M>[] = []
+  #head = 0
+  #sequence = 0
+
+  get size(): number {
+    return this.#returned.length + this.#fresh.length - this.#head
+  }
+
+  add(message: M): void {
+    this.#fresh.push({ sequence: this.#sequence++, message, attempts: 0 })
+    this.onChange()
+  }
+
+  giveBack(entry: Entry<M>): void {
+    this.inHand--
+    this.#returned.push(entry)
+    this.#sorted = false
+    this.onChange()
+  }
+
+  forget(): void {
+    this.inHand--
+    this.onChange()
+  }
+
+  take(demand: Demand): PipeDelivery<M>[] {
+    const taken: PipeDelivery<M>[] = []
+    for (let bytes = 0; taken.length < demand.count; ) {
+      const entry = this.#peek()
+      if (entry === undefined) break
+      const size = sizeOf(entry.message)
+      bytes += size
+      if (taken.length > 0 && bytes > demand.bytes) break
+      this.#drop()
+      taken.push({ message: entry.message, key: entry.message.key, attempts: entry.attempts, size, entry })
+    }
+    this.inHand += taken.length
+    return taken
+  }
+
+  #peek(): Entry<M> | undefined {
+    if (!this.#sorted) this.#returned.sort((a, b) => b.sequence - a.sequence)
+    this.#sorted = true
+    return this.#returned.at(-1) ?? this.#fresh[this.#head]
+  }
+
+  #drop(): void {
+    if (this.#returned.pop() !== undefined) return
+    this.#head++
+    if (this.#head < 1024 || this.#head * 2 < this.#fresh.length) return
+    this.#fresh = this.#fresh.slice(this.#head)
+    this.#head = 0
+  }
+}
+
+/** Called before each take, to put more into the stock if it can. */
+export type Fill = (demand: Demand, signal: AbortSignal) => void | Promise<void>
+
+export function pipe<M extends Message>(name: string, stock: Stock<M>, fill: Fill, wait?: Session['wait']): Pipe<M> {
+  return {
+    name,
+    features: {},
+    dead: stock.dead,
+    open: async () => new PipeSession(stock, fill, wait),
+  }
+}
+
+class PipeSession<M extends Message> implements Session<PipeDelivery<M>> {
+  readonly lost = new AbortController().signal
+  readonly wait?: (ms: number, signal: AbortSignal) => Promise<void>
+  readonly #stock: Stock<M>
+  readonly #fill: Fill
+  readonly #inHand = new Set<PipeDelivery<M>>()
+  #closed = false
+
+  constructor(stock: Stock<M>, fill: Fill, wait: Session['wait']) {
+    this.#stock = stock
+    this.#fill = fill
+    if (wait !== undefined) this.wait = wait
+  }
+
+  async take(demand: Demand, signal: AbortSignal): Promise<readonly PipeDelivery<M>[]> {
+    if (signal.aborted) return []
+    await this.#fill(demand, signal)
+    if (signal.aborted || this.#closed) return []
+    const taken = this.#stock.take(demand)
+    for (const delivery of taken) this.#inHand.add(delivery)
+    return taken
+  }
+
+  async settle(batch: readonly Settled<PipeDelivery<M>>[]): Promise<number> {
+    let stale = 0
+    for (const [delivery, settlement] of batch) {
+      if (!this.#inHand.delete(delivery)) {
+        stale++
+        continue
+      }
+      const { entry } = delivery
+      // The flow has counted what it tried again itself.
+      entry.attempts = delivery.attempts
+      if (settlement.kind === 'retry' && settlement.charged) entry.attempts++
+      if (settlement.kind === 'dead') {
+        this.#stock.dead.push({ message: entry.message, attempts: entry.attempts + 1, reason: settlement.reason })
+      }
+      if (settlement.kind === 'done' || settlement.kind === 'dead') this.#stock.forget()
+      else this.#stock.giveBack(entry)
+    }
+    return stale
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    for (const { entry } of this.#inHand) this.#stock.giveBack(entry)
+    this.#inHand.clear()
+  }
+}

@@ -1,0 +1,202 @@
+import { setImmediate } from 'node:timers'
+import { type Clock, checkOptions, type Message, type RawMessage, systemClock, WaybillError } from '../core/index.ts'
+import { checkOutcomes, outcomeOf } from './outcome.ts'
+import { type Pipe, pipe, Stock } from './pipe-stock.ts'
+import { OK, type Outcome, type Publisher } from './publisher.ts'
+import type { Demand } from './source.ts'
+
+export type { GivenUp, Pipe } from './pipe-stock.ts'
+
+/** What `generate` asks for more. `signal` aborts when nobody waits any more; what still comes is kept for later. */
+export type Generate<M extends Message> = (
+  demand: Demand,
+  signal: AbortSignal,
+) => Iterable<M> | undefined | Promise<Iterable<M> | undefined>
+
+/**
+ * A source from a function that is asked for up to `demand.count` messages whenever there is room. When it answers
+ * none, the flow waits longer and longer before it asks again; when it throws, the flow backs off. More than was asked
+ * for is kept for the next time.
+ */
+export function generate<M extends Message>(name: string, next: Generate<M>): Pipe<M> {
+  const stock = new Stock<M>()
+  let asking: Promise<void> | undefined
+  const ask = async (demand: Demand, signal: AbortSignal): Promise<void> => {
+    try {
+      for (const message of (await next(demand, signal)) ?? []) stock.add(message)
+    } finally {
+      asking = undefined
+    }
+  }
+  return pipe(name, stock, async (demand, signal) => {
+    if (stock.size > 0) return
+    asking ??= ask(demand, signal)
+    await unlessAborted(asking, signal)
+  })
+}
+
+/** A pipe that comes to an end. */
+export interface FinitePipe<M extends Message = Message> extends Pipe<M> {
+  /** Resolves when there is no more and everything is settled; rejects, then too, when the iterable threw. */
+  readonly ended: Promise<void>
+}
+
+/**
+ * A source from anything that can be iterated, at the pace of whoever takes: never more is asked for than there is
+ * room for. An iterable that throws ends there: the next take rejects with its error, and so does `ended`.
+ */
+export function fromIterable<M extends Message>(
+  name: string,
+  from: Iterable<M> | AsyncIterable<M>,
+  options: { clock?: Clock } = {},
+): FinitePipe<M> {
+  checkOptions(`pipe ${name}`, options, ['clock'])
+  const reader = new Reader<M>(name, from)
+  return Object.assign(
+    pipe(
+      name,
+      reader.stock,
+      (demand) => reader.fill(demand.count),
+      (ms, signal) => reader.more(ms, signal, options.clock ?? systemClock),
+    ),
+    { ended: reader.ended },
+  )
+}
+
+/** What a sink answers: nothing when all of it arrived, or one outcome per message. */
+export type Sink = (
+  messages: readonly RawMessage[],
+  signal: AbortSignal,
+) => void | readonly Outcome[] | Promise<void | readonly Outcome[]>
+
+/**
+ * A publisher from a function over batches. When it throws for one message alone, the error decides (Reject,
+ * RetryLater, …). When it throws for several, nobody knows whose fault it was: the flow then sends them one by one.
+ */
+export function sink(write: Sink, options: { name?: string; ordered?: boolean } = {}): Publisher {
+  checkOptions('sink', options, ['name', 'ordered'])
+  const name = options.name ?? (write.name || 'sink')
+  return {
+    name,
+    features: { ordered: options.ordered ?? false },
+    async publish(messages, signal) {
+      try {
+        const outcomes = await write(messages, signal)
+        return outcomes === undefined ? messages.map(() => OK) : checkOutcomes(name, outcomes, messages.length)
+      } catch (error) {
+        const bug = error instanceof WaybillError && error.code === 'BAD_PUBLISHER'
+        if (bug || messages.length !== 1) throw error
+        return [outcomeOf(error)]
+      }
+    },
+  }
+}
+
+/** Reads an iterable ahead, as far as the last take asked for. */
+class Reader<M extends Message> {
+  readonly stock = new Stock<M>()
+  readonly ended: Promise<void>
+  readonly #iterator: Iterator<M> | AsyncIterator<M>
+  readonly #sync: boolean
+  #want = 0
+  #reading: Promise<void> | undefined
+  #exhausted = false
+  #failure: { error: unknown; told: boolean } | undefined
+  readonly #waiting = new Set<() => void>()
+
+  constructor(name: string, from: Iterable<M> | AsyncIterable<M>) {
+    const given = from as Partial<Iterable<M> & AsyncIterable<M>> | undefined | null
+    const iterator = given?.[Symbol.asyncIterator]?.() ?? given?.[Symbol.iterator]?.()
+    if (iterator === undefined) throw new WaybillError('INVALID_OPTION', `pipe ${name}: what was given is no iterable`)
+    this.#iterator = iterator
+    this.#sync = given?.[Symbol.asyncIterator] === undefined
+    this.ended = new Promise((resolve, reject) => {
+      this.stock.onChange = () => {
+        for (const wake of this.#waiting) wake()
+        if (!this.#exhausted || this.stock.size > 0 || this.stock.inHand > 0) return
+        if (this.#failure === undefined) resolve()
+        else reject(this.#failure.error)
+      }
+    })
+    this.ended.catch(() => {}) // whoever asks is told; it must not also end the process
+  }
+
+  async fill(want: number): Promise<void> {
+    this.#want = want
+    if (this.#sync) this.#readSync(this.#iterator as Iterator<M>)
+    else {
+      this.#reading ??= this.#read()
+      // What is there already joins; nobody waits for the rest.
+      await Promise.race([this.#reading, turn()])
+    }
+    if (this.#failure === undefined || this.#failure.told || this.stock.size > 0) return
+    this.#failure.told = true
+    throw this.#failure.error
+  }
+
+  /** Resolves when there may be more to take. */
+  async more(ms: number, signal: AbortSignal, clock: Clock): Promise<void> {
+    if (this.stock.size > 0 || signal.aborted) return
+    const changed = new AbortController()
+    const wake = () => changed.abort()
+    this.#waiting.add(wake)
+    signal.addEventListener('abort', wake)
+    await clock.sleep(ms, changed.signal)
+    signal.removeEventListener('abort', wake)
+    this.#waiting.delete(wake)
+  }
+
+  #readSync(iterator: Iterator<M>): void {
+    try {
+      while (!this.#exhausted && this.stock.size < this.#want) this.#accept(iterator.next())
+    } catch (error) {
+      this.#fail(error)
+    }
+  }
+
+  async #read(): Promise<void> {
+    try {
+      while (!this.#exhausted && this.stock.size < this.#want) this.#accept(await this.#iterator.next())
+    } catch (error) {
+      this.#fail(error)
+    } finally {
+      this.#reading = undefined
+    }
+  }
+
+  #accept({ done, value }: IteratorResult<M>): void {
+    if (!done) {
+      this.stock.add(value)
+      return
+    }
+    this.#exhausted = true
+    this.stock.onChange()
+  }
+
+  #fail(error: unknown): void {
+    this.#exhausted = true
+    this.#failure = { error, told: false }
+    this.stock.onChange()
+  }
+}
+
+function turn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve))
+}
+
+/** Waits for `work`, but no longer than until `signal` aborts; its failure after that concerns nobody. */
+async function unlessAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
+  let stop = () => {}
+  const aborted = new Promise<void>((resolve) => {
+    stop = resolve
+    signal.addEventListener('abort', stop, { once: true })
+  })
+  try {
+    await Promise.race([work, aborted])
+  } catch (error) {
+    if (!signal.aborted) throw error
+  } finally {
+    work.catch(() => {})
+    signal.removeEventListener('abort', stop)
+  }
+}

@@ -1,0 +1,170 @@
+import { checkOptions, type Message, type RawMessage, type Settlement, WaybillError } from '../core/index.ts'
+import type { Delivery, Demand, Session, Settled, Source, SourceFeatures } from '../flow/index.ts'
+import { within } from './conformance.ts'
+
+/** A message to give, alone or with the attempts it has already cost; or an error to fail the take with. */
+export type Scripted<M extends Message = RawMessage> = M | { message: M; attempts: number } | Error
+
+export interface ScriptedOptions {
+  name?: string
+  features?: SourceFeatures
+}
+
+/** What was settled, and how. */
+export interface SettledRecord<M extends Message = RawMessage> {
+  readonly message: M
+  readonly attempts: number
+  readonly settlement: Settlement
+}
+
+/**
+ * A source for tests: each take gives the next of the scripted batches (an error in one fails that take), and every
+ * settlement is written down. It gives nothing again: what a source does after a retry is for its own tests.
+ */
+export interface ScriptedSource<M extends Message = RawMessage> extends Source<Delivery<M>> {
+  /** In the order they were written. */
+  readonly settlements: readonly SettledRecord<M>[]
+  /** How each message was settled last, by id. */
+  settlementOf(id: string): Settlement | undefined
+  /** How often `open` succeeded. */
+  readonly opened: number
+  readonly closed: number
+  /** Taken and neither settled nor lost. */
+  readonly inHand: number
+  /** One more batch, for the next take. */
+  push(...batch: readonly Scripted<M>[]): void
+  /** The session is lost, as when a lease expires; what was in hand can no longer be settled. */
+  lose(reason?: unknown): void
+  /** The next so many settles fail before they write anything. */
+  failSettles(times: number, error?: unknown): void
+  /** The next so many opens fail. */
+  failOpens(times: number, error?: unknown): void
+  /** Resolves when so many settlements are written; rejects after `limit` (real) milliseconds. */
+  settled(count: number, limit?: number): Promise<readonly SettledRecord<M>[]>
+}
+
+export function scriptedSource<M extends Message = RawMessage>(
+  batches: readonly (readonly Scripted<M>[])[] = [],
+  options: ScriptedOptions = {},
+): ScriptedSource<M> {
+  checkOptions('scripted source', options, ['name', 'features'])
+  return new Script(batches, options)
+}
+
+class Script<M extends Message> implements ScriptedSource<M> {
+  readonly name: string
+  readonly features: SourceFeatures
+  readonly settlements: SettledRecord<M>[] = []
+  opened = 0
+  closed = 0
+  readonly #batches: (readonly Scripted<M>[])[]
+  readonly #waiting = new Set<() => void>()
+  #failures = { open: 0, settle: 0, error: undefined as unknown }
+  #current: { controller: AbortController; inHand: Set<Delivery<M>> } | undefined
+
+  constructor(batches: readonly (readonly Scripted<M>[])[], options: ScriptedOptions) {
+    this.#batches = [...batches]
+    this.name = options.name ?? 'scripted'
+    this.features = options.features ?? {}
+  }
+
+  get inHand(): number {
+    return this.#current?.inHand.size ?? 0
+  }
+
+  settlementOf(id: string): Settlement | undefined {
+    return this.settlements.findLast(({ message }) => message.id === id)?.settlement
+  }
+
+  push(...batch: readonly Scripted<M>[]): void {
+    this.#batches.push(batch)
+    this.#tell()
+  }
+
+  lose(reason: unknown = new WaybillError('LOST', `the session of ${this.name} was told to be lost`)): void {
+    const current = this.#current
+    this.#current = undefined
+    current?.inHand.clear()
+    current?.controller.abort(reason)
+  }
+
+  failSettles(times: number, error: unknown = new Error('settling was told to fail')): void {
+    this.#failures = { ...this.#failures, settle: times, error }
+  }
+
+  failOpens(times: number, error: unknown = new Error('opening was told to fail')): void {
+    this.#failures = { ...this.#failures, open: times, error }
+  }
+
+  async settled(count: number, limit = 5000): Promise<readonly SettledRecord<M>[]> {
+    const enough = (async () => {
+      while (this.settlements.length < count) await this.#change()
+    })()
+    await within(limit, enough, () => `${this.settlements.length} of ${count} settlements are written`)
+    return this.settlements
+  }
+
+  async open(): Promise<Session<Delivery<M>>> {
+    if (this.#failures.open > 0) {
+      this.#failures.open--
+      throw this.#failures.error
+    }
+    this.opened++
+    const controller = new AbortController()
+    const inHand = new Set<Delivery<M>>()
+    this.#current = { controller, inHand }
+    return {
+      lost: controller.signal,
+      take: async (demand) => this.#take(demand, inHand),
+      wait: (_ms, signal) => Promise.race([this.#change(), aborted(signal), aborted(controller.signal)]),
+      settle: async (batch) => this.#settle(batch, inHand),
+      close: async () => {
+        this.closed++
+        inHand.clear()
+      },
+    }
+  }
+
+  #take({ count }: Demand, inHand: Set<Delivery<M>>): Delivery<M>[] {
+    const batch = this.#batches.shift() ?? []
+    const failure = batch.find((one) => one instanceof Error)
+    if (failure !== undefined) throw failure
+    const given = batch as readonly Exclude<Scripted<M>, Error>[]
+    // More than was asked for stays in front.
+    if (given.length > count) this.#batches.unshift(given.slice(count))
+    return given.slice(0, count).map((one) => {
+      const { message, attempts } = 'message' in one ? one : { message: one, attempts: 0 }
+      const delivery = { message, key: message.key, attempts, size: 1 }
+      inHand.add(delivery)
+      return delivery
+    })
+  }
+
+  #settle(batch: readonly Settled<Delivery<M>>[], inHand: Set<Delivery<M>>): number {
+    if (this.#failures.settle > 0) {
+      this.#failures.settle--
+      throw this.#failures.error
+    }
+    let stale = 0
+    for (const [delivery, settlement] of batch) {
+      if (!inHand.delete(delivery)) stale++
+      else this.settlements.push({ message: delivery.message, attempts: delivery.attempts, settlement })
+    }
+    this.#tell()
+    return stale
+  }
+
+  #change(): Promise<void> {
+    return new Promise((resolve) => this.#waiting.add(resolve))
+  }
+
+  #tell(): void {
+    for (const wake of this.#waiting) wake()
+    this.#waiting.clear()
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve()
+  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+}
