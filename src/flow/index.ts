@@ -1,4 +1,5 @@
-export { Flow, type FlowOptions, type FlowSettings } from './flow.ts'
+export { Flow } from './flow.ts'
+export type { FlowOptions, FlowSettings } from './flow-options.ts'
 export { type RunOptions, run, type Stoppable, shutdownSignal } from './lifecycle.ts'
 export { checkOutcomes, outcomeOf, publisherOf } from './outcome.ts'
 export {
@@ -9,10 +10,10 @@ export {
   type PublisherLike,
   type PublishFunction,
 } from './publisher.ts'
-export type { HandleMany, HandleOne, Step, Tally } from './pump.ts'
 export type { RetryOptions } from './retry-policy.ts'
 export type { Delivery, Demand, Session, Settled, Source, SourceFeatures } from './source.ts'
-export { setTopic, topicOf } from './topic.ts'
+export type { BatchStep, EachStep, HandleMany, HandleOne, Step, Tally } from './step.ts'
 export { Task, type TaskOptions } from './task.ts'
+export { setTopic, topicOf } from './topic.ts'
 export { Window } from './window.ts'
 export { PHASES, type Phase, Worker } from './worker.ts'

@@ -1,7 +1,15 @@
 import type { Message } from '../core/index.ts'
 import type { Delivery } from './source.ts'
 
-type Lane<D> = { waiting: D[]; next: number; held: boolean }
+/** The deliveries of one key behind the one that is ready or out. */
+interface Lane<D> {
+  waiting: D[]
+  next: number
+  held: boolean
+}
+
+/** A lane nobody waits in: most keys come once, and need no lane of their own. */
+const EMPTY: Lane<never> = Object.freeze({ waiting: [], next: 0, held: false })
 
 /**
  * Order per key with parallelism across keys: at most one delivery of a key is ready or in flight, the others wait
@@ -10,7 +18,7 @@ type Lane<D> = { waiting: D[]; next: number; held: boolean }
  */
 export class Lanes<D extends Delivery<Message>> {
   readonly #lanes = new Map<string, Lane<D>>()
-  readonly #ready: D[] = []
+  #ready: D[] = []
   #head = 0
   #waiting = 0
 
@@ -23,12 +31,12 @@ export class Lanes<D extends Delivery<Message>> {
     }
     const lane = this.#lanes.get(key)
     if (lane === undefined) {
-      this.#lanes.set(key, { waiting: [], next: 0, held: false })
+      this.#lanes.set(key, EMPTY)
       this.#ready.push(delivery)
       return true
     }
     if (lane.held) return false
-    lane.waiting.push(delivery)
+    this.#own(key, lane).waiting.push(delivery)
     this.#waiting++
     return true
   }
@@ -38,52 +46,56 @@ export class Lanes<D extends Delivery<Message>> {
     return this.#ready.length - this.#head
   }
 
-  /** How many are here in all, ready or waiting for their key. */
-  get size(): number {
-    return this.ready + this.#waiting
-  }
-
   peek(): D | undefined {
     return this.#ready[this.#head]
   }
 
-  take(): D | undefined {
-    const delivery = this.#ready[this.#head]
-    if (delivery === undefined) return undefined
+  /** The next that may go out; ask `ready` first. */
+  take(): D {
+    const delivery = this.#ready[this.#head]!
     this.#head++
-    if (this.#head > 1024 && this.#head * 2 > this.#ready.length) {
-      this.#ready.splice(0, this.#head)
+    if (this.#head === this.#ready.length) {
+      this.#ready = []
+      this.#head = 0
+    } else if (this.#head > 1024 && this.#head * 2 > this.#ready.length) {
+      this.#ready = this.#ready.slice(this.#head)
       this.#head = 0
     }
     return delivery
   }
 
-  /** The next of `key`, moved out of its lane although the one before is not finished: for a run of one key. */
-  takeWaiting(key: string): D | undefined {
+  /** The next of `key`, though the one before is not finished: for a run of one key. */
+  peekWaiting(key: string): D | undefined {
     const lane = this.#lanes.get(key)
-    return lane === undefined || lane.held ? undefined : this.#next(lane)
+    return lane?.waiting[lane.next]
   }
 
-  /** A run goes back to the front, as it was: the first of each key is ready, the others wait in their lane. */
-  putBack(run: readonly D[]): void {
-    const later = new Map<string, D[]>()
+  takeWaiting(key: string): D {
+    return this.#next(this.#lanes.get(key)!)!
+  }
+
+  /** Runs go back to the front as they were: the first of each key is ready, the others wait in its lane. */
+  putBack(deliveries: readonly D[]): void {
     const front: D[] = []
-    for (const delivery of run) {
-      const { key } = delivery
-      const others = key === undefined ? undefined : later.get(key)
+    const behind = new Map<string, D[]>()
+    for (const delivery of deliveries) {
+      const others = delivery.key === undefined ? undefined : behind.get(delivery.key)
       if (others !== undefined) others.push(delivery)
       else front.push(delivery)
-      if (key !== undefined && others === undefined) later.set(key, [])
+      if (delivery.key !== undefined && others === undefined) behind.set(delivery.key, [])
     }
-    for (const [key, deliveries] of later) {
-      const lane = this.#lanes.get(key)
-      if (lane === undefined || deliveries.length === 0) continue
-      lane.waiting.splice(0, lane.next, ...deliveries)
-      lane.next = 0
-      this.#waiting += deliveries.length
-    }
-    this.#ready.splice(0, this.#head, ...front)
+    for (const [key, others] of behind) this.putWaiting(key, others)
+    this.#ready = [...front, ...this.#ready.slice(this.#head)]
     this.#head = 0
+  }
+
+  /** To the front of the lane, behind the one that is out. */
+  putWaiting(key: string, deliveries: readonly D[]): void {
+    if (deliveries.length === 0) return
+    const own = this.#own(key, this.#lanes.get(key) ?? EMPTY)
+    own.waiting = [...deliveries, ...own.waiting.slice(own.next)]
+    own.next = 0
+    this.#waiting += deliveries.length
   }
 
   /** To the end of the queue: others go first. */
@@ -92,8 +104,7 @@ export class Lanes<D extends Delivery<Message>> {
   }
 
   /** The one of this key that was out is finished: the next may go. */
-  finished(key: string | undefined): void {
-    if (key === undefined) return
+  finished(key: string): void {
     const lane = this.#lanes.get(key)
     if (lane === undefined || lane.held) return
     const next = this.#next(lane)
@@ -103,34 +114,40 @@ export class Lanes<D extends Delivery<Message>> {
 
   /** The one of this key that was out failed: the others of the key are taken out and must be given back. */
   hold(key: string): D[] {
-    const lane = this.#lanes.get(key)
-    if (lane === undefined) {
-      this.#lanes.set(key, { waiting: [], next: 0, held: true })
-      return []
-    }
-    lane.held = true
+    const lane = this.#lanes.get(key) ?? EMPTY
     const rest = lane.waiting.slice(lane.next)
-    lane.waiting = []
-    lane.next = 0
     this.#waiting -= rest.length
+    this.#lanes.set(key, { waiting: [], next: 0, held: true })
     return rest
   }
 
   /** The source has been told; it holds the key itself now. */
   unhold(key: string): void {
-    const lane = this.#lanes.get(key)
-    if (lane?.held) this.#lanes.delete(key)
+    if (this.#lanes.get(key)?.held) this.#lanes.delete(key)
   }
 
-  /** Everything that is not out, and nothing is left. */
+  /** Everything that is not out. */
+  all(): D[] {
+    const all = this.#ready.slice(this.#head)
+    if (this.#waiting > 0) for (const lane of this.#lanes.values()) all.push(...lane.waiting.slice(lane.next))
+    return all
+  }
+
+  /** The same, and nothing is left. */
   clear(): D[] {
-    const rest = this.#ready.slice(this.#head)
-    for (const lane of this.#lanes.values()) rest.push(...lane.waiting.slice(lane.next))
-    this.#ready.length = 0
+    const all = this.all()
+    this.#ready = []
     this.#head = 0
     this.#waiting = 0
     this.#lanes.clear()
-    return rest
+    return all
+  }
+
+  #own(key: string, lane: Lane<D>): Lane<D> {
+    if (lane !== EMPTY) return lane
+    const own = { waiting: [], next: 0, held: false }
+    this.#lanes.set(key, own)
+    return own
   }
 
   #next(lane: Lane<D>): D | undefined {
@@ -139,7 +156,7 @@ export class Lanes<D extends Delivery<Message>> {
     lane.next++
     this.#waiting--
     if (lane.next > 64 && lane.next * 2 > lane.waiting.length) {
-      lane.waiting.splice(0, lane.next)
+      lane.waiting = lane.waiting.slice(lane.next)
       lane.next = 0
     }
     return next

@@ -27,7 +27,7 @@ export async function run(members: readonly (Worker | Stoppable)[], options: Run
     )
   }
   for (const member of members) {
-    if (!PHASES.includes(member?.phase)) {
+    if (!PHASES.includes(member?.phase) || typeof member.stop !== 'function') {
       throw new WaybillError(
         'INVALID_OPTION',
         `run: a member must be a worker, or have stop() and a phase (${PHASES.join(', ')})`,
@@ -40,9 +40,7 @@ export async function run(members: readonly (Worker | Stoppable)[], options: Run
   try {
     // What others need is started first.
     for (const phase of [...PHASES].reverse()) {
-      await Promise.all(
-        workers.filter((worker) => worker.phase === phase && !worker.started).map((worker) => worker.start()),
-      )
+      if (!options.signal.aborted) await startAll(workers.filter((worker) => worker.phase === phase && !worker.started))
     }
     const stopped = new Promise<void>((resolve) => {
       if (options.signal.aborted) resolve()
@@ -57,6 +55,12 @@ export async function run(members: readonly (Worker | Stoppable)[], options: Run
   if (failed) throw failure
   if (errors.length > 0)
     throw new AggregateError(errors, `${errors.length} of ${members.length} could not be stopped cleanly`)
+}
+
+/** All have started, or could not, when this ends: one that is still starting could not be stopped. */
+async function startAll(workers: readonly Worker[]): Promise<void> {
+  const results = await Promise.allSettled(workers.map((worker) => worker.start()))
+  for (const result of results) if (result.status === 'rejected') throw result.reason
 }
 
 async function stopAll(members: readonly (Worker | Stoppable)[]): Promise<unknown[]> {

@@ -4,14 +4,9 @@ import { OK, type Outcome, type Publisher, type PublisherLike } from './publishe
 /** What an error thrown for one message says about it. */
 export function outcomeOf(error: unknown, kindOf: Classify = classify): Outcome {
   if (error instanceof RetryLater) return { kind: 'failed', error, after: error.delay }
-  switch (kindOf(error)) {
-    case 'permanent':
-      return { kind: 'rejected', error }
-    case 'down':
-      return { kind: 'down', error }
-    case 'transient':
-      return { kind: 'failed', error }
-  }
+  const kind = kindOf(error)
+  if (kind === 'permanent') return { kind: 'rejected', error }
+  return kind === 'down' ? { kind, error } : { kind: 'failed', error }
 }
 
 /** A publisher from whatever was given; a plain function is called once per message, all of a batch at once. */

@@ -1,110 +1,73 @@
-import { type Clock, DONE, type Message, RELEASE, type Settlement, telemetry } from '../core/index.ts'
-import { Lanes } from './lanes.ts'
+import { type Message, telemetry } from '../core/index.ts'
+import { Call, downIn, failuresAmong } from './call.ts'
+import type { Changes } from './changes.ts'
+import { Hand, type HandSettings } from './hand.ts'
 import { outcomeOf } from './outcome.ts'
-import { OK, type Outcome } from './publisher.ts'
-import type { RetryPolicy } from './retry-policy.ts'
-import { Settler } from './settler.ts'
-import type { Delivery, Session, Settled, SourceFeatures } from './source.ts'
+import type { Outcome } from './publisher.ts'
+import type { Delivery, Session } from './source.ts'
+import { type HandleMany, type HandleOne, isThenable, type Step } from './step.ts'
 import type { Window } from './window.ts'
 
-/** Handles one message: done when it returns, failed when it throws. */
-export type HandleOne<D> = (delivery: D, signal: AbortSignal) => unknown
-
-/** Handles a batch: one outcome each, in order. A throw is a failure of all of them together: `down`. */
-export type HandleMany<D> = (
-  deliveries: readonly D[],
-  signal: AbortSignal,
-) => readonly Outcome[] | Promise<readonly Outcome[]>
-
-/** What the flow does with what it took: each on its own, or in batches of `size`. */
-export type Step<D> =
-  | { readonly each: HandleOne<D> }
-  | { readonly batch: HandleMany<D>; readonly size: number; readonly ordered: boolean }
-
-export interface PumpSettings<D extends Delivery<Message>> {
-  readonly flow: string
+export interface PumpSettings<D extends Delivery<Message>> extends HandSettings {
   readonly step: Step<D>
   /** How many calls of the step may run at once. */
   readonly concurrency: number
-  readonly features: SourceFeatures
   readonly window: Window
-  readonly retry: RetryPolicy
-  readonly clock: Clock
   /** Told whenever there is more room, or nothing left. */
-  readonly onChange: () => void
+  readonly changes: Changes
 }
 
-/** How a round went. */
-export interface Tally {
-  taken: number
-  done: number
-  retry: number
-  dead: number
-  release: number
-}
+const handled = telemetry['message.handled']
+
+/** How soon a session that was not live is asked again, unless something else comes first. */
+const ASK_AGAIN = 250
 
 /**
- * Between taking and settling, within one session: who may go out now, what becomes of it, and what the source is
- * told. Nothing here waits: it is driven by deliveries coming in, outcomes coming back and time passing.
+ * Between taking and settling, within one session: who may go out now, and how its call ended. Nothing here waits: it
+ * is driven by deliveries coming in, outcomes coming back and time passing.
  */
 export class Pump<D extends Delivery<Message>> {
-  readonly tally: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
+  readonly hand: Hand<D>
+  inFlight = 0
+  /** What the step needs is away, and the next probe is not due. */
+  paused = false
   readonly #settings: PumpSettings<D>
+  readonly #window: Window
   readonly #session: Session<D>
-  readonly #lanes = new Lanes<D>()
-  readonly #settler: Settler<D>
   readonly #abort = new AbortController()
-  readonly #inHand = new Set<D>()
-  /** Held keys whose settlement is written, while a take that began before may still bring more of them. */
-  readonly #unholdAfterTake: string[] = []
-  #bytes = 0
-  #calls = 0
-  #inFlight = 0
+  readonly #calls: Call<D>[] = []
+  readonly #idle: Call<D>[] = []
   #alone = false
-  #taking = false
-  #closing = false
   #pumping = false
-  #pausedSince: number | undefined
-  #pausedUntil = 0
+  #lost = false
+  #ended = false
+  #asking = false
+  #pausedAt: number | undefined
 
   constructor(session: Session<D>, settings: PumpSettings<D>) {
     this.#session = session
     this.#settings = settings
-    const { flow, clock, retry } = settings
-    this.#settler = new Settler(flow, session, clock, retry.breaker, (batch) => this.#settled(batch))
-    session.lost.addEventListener('abort', () => this.abort(session.lost.reason), { once: true })
+    this.#window = settings.window
+    const ready = () => this.pump()
+    this.hand = new Hand(session, settings, this.#abort.signal, ready, (done) => this.#settled(done))
+    if (session.lost.aborted) this.#onLost()
+    else session.lost.addEventListener('abort', () => this.#onLost(), { once: true })
   }
 
-  /** Taken and not yet settled. */
-  get count(): number {
-    return this.#inHand.size
-  }
-
-  get bytes(): number {
-    return this.#bytes
-  }
-
-  get inFlight(): number {
-    return this.#inFlight
-  }
-
+  /** Whatever the session must renew its right to. */
   get deliveries(): readonly D[] {
-    return [...this.#inHand]
+    return [...this.hand.waiting, ...this.#calls.flatMap((call) => (call.busy ? call.run : []))]
   }
 
-  /** Told by the flow around each take, see `#unholdAfterTake`. */
-  set taking(taking: boolean) {
-    this.#taking = taking
-    if (!taking) for (const key of this.#unholdAfterTake.splice(0)) this.#lanes.unhold(key)
+  /** Could do more if there were more. */
+  get hungry(): boolean {
+    return this.hand.lanes.ready === 0 && this.inFlight < this.#window.size
   }
 
+  /** What a take brought, which may be nothing. */
   accept(deliveries: readonly D[]): void {
-    this.tally.taken += deliveries.length
-    for (const delivery of deliveries) {
-      this.#inHand.add(delivery)
-      this.#bytes += delivery.size
-      if (this.#closing || !this.#lanes.add(delivery)) this.#settle(delivery, RELEASE)
-    }
+    if (this.#ended) return
+    this.hand.endTake(deliveries)
     this.pump()
   }
 
@@ -114,305 +77,281 @@ export class Pump<D extends Delivery<Message>> {
     if (this.#pumping) return
     this.#pumping = true
     while (this.#mayDispatch()) {
-      const suspect = this.#settings.window.isSuspect(this.#lanes.peek()!.message.id)
-      if (suspect && this.#inFlight > 0) break
-      this.#dispatch(suspect || this.#settings.window.size === 1)
+      const suspect = this.#window.isSuspect(this.hand.lanes.peek()!.message.id)
+      if (suspect && this.inFlight > 0) break
+      this.#dispatch(suspect || this.#window.size === 1)
     }
     this.#pumping = false
   }
 
   #mayDispatch(): boolean {
-    const { window, concurrency } = this.#settings
-    if (this.#closing || this.#alone || this.#calls >= concurrency || this.#lanes.ready === 0) return false
-    return (
-      this.#inFlight < window.size && !this.paused && !this.#session.lost.aborted && this.#session.live?.() !== false
-    )
+    if (this.hand.lanes.ready === 0 || this.inFlight >= this.#window.size) return false
+    if (this.#calls.length - this.#idle.length >= this.#settings.concurrency) return false
+    return !this.#alone && !this.paused && this.#maySend()
   }
 
-  /** What the step needs is away, and the next probe is not due. */
-  get paused(): boolean {
-    return this.#pausedUntil > 0 && this.#settings.clock.monotonic() < this.#pausedUntil
+  #maySend(): boolean {
+    return !this.hand.closing && !this.#lost && (this.#session.live === undefined || this.#live())
+  }
+
+  #live(): boolean {
+    if (this.#session.live!()) return true
+    if (!this.#asking) {
+      this.#asking = true
+      this.#settings.clock.sleep(ASK_AGAIN, this.#abort.signal).then(() => {
+        this.#asking = false
+        this.pump()
+      })
+    }
+    return false
+  }
+
+  #dispatch(alone: boolean): void {
+    const call = this.#idle.pop() ?? this.#newCall()
+    this.#fill(call, alone)
+    call.busy = true
+    call.alone = alone
+    call.era = this.#window.era
+    this.inFlight += call.run.length
+    this.#alone = alone
+    if (alone && this.#session.cautious && this.#session.note !== undefined) this.#note(call)
+    else this.#run(call)
+  }
+
+  #newCall(): Call<D> {
+    const call = new Call<D>(this.#answered, this.#succeeded, this.#failed)
+    this.#calls.push(call)
+    return call
+  }
+
+  #fill(call: Call<D>, alone: boolean): void {
+    const { step } = this.#settings
+    const { lanes } = this.hand
+    const first = lanes.take()
+    if ('each' in step) {
+      call.run[0] = first
+      return
+    }
+    call.run = [first]
+    const size = alone ? 1 : Math.min(step.size, this.#window.size - this.inFlight)
+    for (let { key } = first; call.run.length < size; ) {
+      const waiting = step.ordered && key !== undefined ? lanes.peekWaiting(key) : undefined
+      const next = waiting ?? lanes.peek()
+      if (next === undefined || this.#window.isSuspect(next.message.id)) break
+      if (waiting === undefined) lanes.take()
+      else lanes.takeWaiting(key!)
+      call.run.push(next)
+      key = next.key
+    }
+  }
+
+  /** A crash must find the note: it is written before the message goes out. */
+  async #note(call: Call<D>): Promise<void> {
+    try {
+      await this.#session.note!(call.run[0]!)
+    } catch (error) {
+      if (this.#landed(call)) this.#fellTogether(call, error, call.run)
+      this.#next(call)
+      return
+    }
+    if (this.#maySend()) {
+      this.#run(call)
+      return
+    }
+    if (this.#landed(call)) this.#putBack(call.run)
+    this.#next(call)
+  }
+
+  #run(call: Call<D>): void {
+    const { step, clock } = this.#settings
+    call.began = handled.active ? clock.monotonic() : 0
+    if ('each' in step) this.#runOne(call, step.each)
+    else this.#runBatch(call, step.batch)
+  }
+
+  #runOne(call: Call<D>, each: HandleOne<D>): void {
+    let result: unknown
+    try {
+      result = each(call.run[0]!, this.#abort.signal)
+    } catch (error) {
+      this.#failed(call, error)
+      return
+    }
+    if (isThenable(result)) result.then(call.answered, call.failed)
+    else this.#answered(call, result)
+  }
+
+  readonly #answered = (call: Call<D>, result: unknown): void => {
+    const { after } = this.#settings.step as { after?: (result: unknown) => unknown }
+    if (result === undefined || after === undefined) {
+      this.#succeeded(call)
+      return
+    }
+    let more: unknown
+    try {
+      more = after(result)
+    } catch (error) {
+      this.#failed(call, error)
+      return
+    }
+    if (isThenable(more)) more.then(call.succeeded, call.failed)
+    else this.#succeeded(call)
+  }
+
+  async #runBatch(call: Call<D>, batch: HandleMany<D>): Promise<void> {
+    const { run } = call
+    let failures: readonly Outcome[] | undefined
+    try {
+      failures = failuresAmong(await batch(run, this.#abort.signal), run.length)
+    } catch (error) {
+      failures = run.map(() => ({ kind: 'down', error }))
+    }
+    if (failures === undefined) this.#succeeded(call)
+    else this.#unsuccessful(call, failures)
+  }
+
+  readonly #succeeded = (call: Call<D>): void => {
+    if (this.#landed(call)) {
+      const { run } = call
+      this.#arrived(run.length, call.era)
+      if (this.#window.suspects > 0) for (const { message } of run) this.#window.acquit(message.id)
+      this.hand.done(run, call.began)
+    }
+    this.#next(call)
+  }
+
+  readonly #failed = (call: Call<D>, error: unknown): void => {
+    this.#unsuccessful(call, [outcomeOf(error, this.#settings.retry.classify)])
+  }
+
+  #unsuccessful(call: Call<D>, outcomes: readonly Outcome[]): void {
+    if (this.#landed(call)) this.#judge(call, outcomes)
+    this.#next(call)
+  }
+
+  #judge(call: Call<D>, outcomes: readonly Outcome[]): void {
+    const { run, began } = call
+    const arrived = outcomes.filter(({ kind }) => kind === 'ok').length
+    if (arrived > 0) this.#arrived(arrived, call.era)
+    run.forEach(({ message }, i) => {
+      if (outcomes[i]!.kind !== 'down') this.#window.acquit(message.id)
+    })
+    const down = this.hand.closing ? undefined : downIn(outcomes)
+    if (down !== undefined && call.alone) {
+      this.#fellAlone(run[0]!, down.error, began)
+      return
+    }
+    const again = this.hand.judge(run, outcomes, began)
+    if (down !== undefined) this.#fellTogether(call, down.error, again)
+  }
+
+  /** Whether anything is to be decided: not what was given back already, nor what a lost session had taken. */
+  #landed(call: Call<D>): boolean {
+    if (call.abandoned) return false
+    call.busy = false
+    this.inFlight -= call.run.length
+    if (call.alone) this.#alone = false
+    if (!this.#lost) return true
+    for (const delivery of call.run) this.hand.forget(delivery)
+    return false
+  }
+
+  #next(call: Call<D>): void {
+    if (call.abandoned) return
+    this.#idle.push(call)
+    this.pump()
+    if (this.inFlight === 0) this.#settings.changes.notify()
+  }
+
+  #arrived(count: number, era: number): void {
+    this.#window.arrived(count, era)
+    if (this.#pausedAt === undefined || era !== this.#window.era) return
+    const pausedFor = this.#settings.clock.monotonic() - this.#pausedAt
+    this.#pausedAt = undefined
+    telemetry['flow.resumed'].publish({ flow: this.#settings.flow, pausedFor })
+  }
+
+  /** It failed although nothing else was in flight; see Window. */
+  #fellAlone(delivery: D, error: unknown, began: number): void {
+    if (this.#window.failedAlone(delivery.message.id)) {
+      const { type, id } = delivery.message
+      telemetry['message.suspected'].publish({ flow: this.#settings.flow, type, id, error })
+      this.hand.fail([delivery], { kind: 'failed', error }, began)
+    } else {
+      this.hand.lanes.putLast(delivery)
+    }
+    this.#pause(error)
+  }
+
+  #fellTogether(call: Call<D>, error: unknown, again: readonly D[]): void {
+    this.#putBack(again)
+    if (this.#window.failedTogether(call.era)) this.#pause(error)
+  }
+
+  #putBack(run: readonly D[]): void {
+    if (this.hand.closing) this.hand.release(run)
+    else this.hand.lanes.putBack(run)
+  }
+
+  #pause(error: unknown): void {
+    const { flow, retry, clock } = this.#settings
+    const { failures, era } = this.#window
+    const retryIn = retry.breaker(failures)
+    this.paused = true
+    this.#pausedAt ??= clock.monotonic()
+    telemetry['flow.paused'].publish({ flow, error, retryIn, failures })
+    clock.sleep(retryIn, this.#abort.signal).then(() => {
+      if (era === this.#window.era) this.probe()
+    })
   }
 
   /** Ends a pause: the next dispatch is the probe. */
   probe(): void {
-    this.#pausedUntil = 0
+    this.paused = false
     this.pump()
   }
 
-  /** What has not gone out is given back. */
-  giveBack(): void {
-    for (const delivery of this.#lanes.clear()) this.#settle(delivery, RELEASE)
+  #settled(done: boolean): void {
+    if (done) this.#window.widen()
+    this.pump()
+    this.#settings.changes.notify()
   }
 
-  /** No more goes out. */
+  #onLost(): void {
+    this.#lost = true
+    const { reason } = this.#session.lost
+    telemetry['flow.lost'].publish({ flow: this.#settings.flow, inHand: this.hand.count, reason })
+    const alone = this.#alone ? this.#calls.find((call) => call.busy) : undefined
+    if (alone !== undefined) this.#window.failedAlone(alone.run[0]!.message.id)
+    else if (this.inFlight > 0) this.#window.failedTogether(this.#window.era)
+    this.abort(reason)
+  }
+
+  /** No more goes out; what has not is given back. */
   close(): void {
-    this.#closing = true
-    this.giveBack()
+    this.hand.closing = true
+    this.hand.giveBack()
   }
 
   /** Tells what is in flight to give up. */
   abort(reason: unknown): void {
     this.#abort.abort(reason)
-    this.#settings.onChange()
+    this.#settings.changes.notify()
   }
 
   /** Gives back what is still in flight although it was told to give up; its late outcome is ignored. */
   abandon(): void {
-    for (const delivery of this.#inHand) this.#settle(delivery, RELEASE)
-  }
-
-  /** Resolves when every decided settlement is written, or cannot be. */
-  flushed(): Promise<void> {
-    return this.#settler.flushed()
-  }
-
-  /** From now on a settlement that cannot be written is not tried again: it would keep a stop from ending. */
-  lastTry(): void {
-    this.#settler.lastTry()
-  }
-
-  #dispatch(alone: boolean): void {
-    const { step } = this.#settings
-    const run = this.#nextRun(alone)
-    this.#calls++
-    this.#inFlight += run.length
-    this.#alone = alone
-    const note = alone && this.#session.cautious ? this.#session.note : undefined
-    if (note !== undefined) {
-      // A crash must find the note: it is written before the message goes out.
-      note.call(this.#session, run[0]!).then(
-        () => this.#run(run, alone),
-        (error) => this.#finished(run, [{ kind: 'down', error }], false),
-      )
-      return
-    }
-    this.#run(run, alone, step)
-  }
-
-  #nextRun(alone: boolean): D[] {
-    const { step, window } = this.#settings
-    const first = this.#lanes.take()!
-    if (alone || 'each' in step) return [first]
-    const size = Math.min(step.size, window.size - this.#inFlight)
-    const run = [first]
-    for (let last: D | undefined = first; run.length < size; ) {
-      last = (step.ordered && last.key !== undefined && this.#lanes.takeWaiting(last.key)) || this.#lanes.peek()
-      if (last === undefined) break
-      if (last === this.#lanes.peek()) {
-        if (window.isSuspect(last.message.id)) break
-        this.#lanes.take()
-      }
-      run.push(last)
-    }
-    return run
-  }
-
-  #run(run: D[], alone: boolean, step = this.#settings.step): void {
-    if ('each' in step) {
-      this.#runOne(run[0]!, step.each, alone)
-      return
-    }
-    this.#runBatch(run, step.batch, alone)
-  }
-
-  async #runBatch(run: D[], handle: HandleMany<D>, alone: boolean): Promise<void> {
-    const began = telemetry['message.handled'].active ? this.#settings.clock.monotonic() : 0
-    let outcomes: readonly Outcome[]
-    try {
-      outcomes = await handle(run, this.#abort.signal)
-    } catch (error) {
-      outcomes = run.map(() => ({ kind: 'down', error }))
-    }
-    this.#finished(run, outcomes, alone, began)
-  }
-
-  #runOne(delivery: D, handle: HandleOne<D>, alone: boolean): void {
-    const began = telemetry['message.handled'].active ? this.#settings.clock.monotonic() : 0
-    let result: unknown
-    try {
-      result = handle(delivery, this.#abort.signal)
-    } catch (error) {
-      result = Promise.reject(error)
-    }
-    if (!(result instanceof Promise)) {
-      this.#finished([delivery], ONE_OK, alone, began)
-      return
-    }
-    result.then(
-      () => this.#finished([delivery], ONE_OK, alone, began),
-      (error) => this.#finished([delivery], [outcomeOf(error, this.#settings.retry.classify)], alone, began),
-    )
-  }
-
-  #finished(run: D[], outcomes: readonly Outcome[], alone: boolean, began = 0): void {
-    this.#calls--
-    this.#inFlight -= run.length
-    if (alone) this.#alone = false
-    if (this.#session.lost.aborted) {
-      // Nothing of this session can be settled any more; it comes again elsewhere.
-      for (const delivery of run) this.#forget(delivery)
-    } else {
-      const down = outcomes.find(isDown)
-      if (down === undefined) this.#each(run, outcomes, began)
-      else if (this.#closing || this.#abort.signal.aborted) this.#each(run, outcomes, began)
-      else this.#down(run, outcomes, down.error, alone, began)
-    }
-    this.pump()
-    this.#settings.onChange()
-  }
-
-  #each(run: readonly D[], outcomes: readonly Outcome[], began: number): void {
-    let held: string | undefined
-    for (let i = 0; i < run.length; i++) {
-      const { key } = run[i]!
-      // After a failure in a run of one key the rest did not arrive either, and is not to blame.
-      if (key !== undefined && key === held && outcomes[i]!.kind !== 'ok') this.#settle(run[i]!, RELEASE)
-      else if (this.#one(run, i, outcomes[i]!, began)) held = key
+    for (const call of this.#calls) {
+      if (!call.busy) continue
+      call.abandoned = true
+      call.busy = false
+      this.inFlight -= call.run.length
+      this.hand.release(call.run)
     }
   }
 
-  /** What becomes of one message whose outcome is its own. Answers whether its key is held now. */
-  #one(run: readonly D[], at: number, outcome: Outcome, began: number): boolean {
-    const delivery = run[at]!
-    if (!this.#inHand.has(delivery)) return false // abandoned meanwhile
-    const settlement = this.#settlement(delivery, outcome)
-    if (began > 0) this.#tell(delivery, settlement, outcome, began)
-    if (this.#retriesHere(delivery, settlement)) return false
-    this.#settle(delivery, settlement)
-    const { key } = delivery
-    if (key === undefined || this.#closing) return false
-    if (this.#holds(settlement)) {
-      for (const waiting of this.#lanes.hold(key)) this.#settle(waiting, RELEASE)
-      return true
-    }
-    // Of a run of one key only the last one opens the lane.
-    if (at === run.length - 1 || run[at + 1]!.key !== key) this.#lanes.finished(key)
-    return false
+  /** The session is closed: whatever a late take brings is no longer ours. */
+  end(): void {
+    this.#ended = true
   }
-
-  #settlement(delivery: D, outcome: Outcome): Settlement {
-    const { retry } = this.#settings
-    if (outcome.kind === 'ok') return DONE
-    // Neither one that was told to give up and did, nor one in flight when all of it failed while stopping, is to blame.
-    if (this.#abort.signal.aborted || outcome.kind === 'down') return RELEASE
-    const settlement = retry.decide(delivery.attempts, outcome)
-    if (settlement.kind === 'dead') this.#tellDead(delivery, settlement.reason)
-    return settlement
-  }
-
-  /** The source cannot give it again later, so it stays here, in front of its key. */
-  #retriesHere(delivery: D, settlement: Settlement): boolean {
-    if (settlement.kind !== 'retry' || this.#settings.features.redelivers || this.#closing) return false
-    if (settlement.charged) delivery.attempts++
-    this.#settings.clock.sleep(settlement.after, this.#abort.signal).then(() => {
-      if (!this.#inHand.has(delivery)) return
-      if (this.#closing) this.#settle(delivery, RELEASE)
-      else this.#lanes.putLast(delivery)
-      this.pump()
-    })
-    return true
-  }
-
-  #holds(settlement: Settlement): boolean {
-    if (!this.#settings.features.holdsKeys) return false
-    if (settlement.kind === 'dead') return this.#settings.retry.deadKey === 'block'
-    return settlement.kind === 'retry'
-  }
-
-  /** All of it failed together, or one failed alone; see Window. */
-  #down(run: readonly D[], outcomes: readonly Outcome[], error: unknown, alone: boolean, began: number): void {
-    const { window, retry, flow, clock } = this.#settings
-    if (alone) {
-      const [first] = run as [D]
-      if (window.failedAlone(first.message.id)) {
-        telemetry['message.suspected'].publish({ flow, type: first.message.type, id: first.message.id, error })
-        this.#one(run, 0, { kind: 'failed', error }, began)
-      } else {
-        this.#lanes.putLast(first)
-      }
-    } else {
-      window.failedTogether()
-      // Those that did arrive are done; the others are as they were.
-      const again = run.filter((delivery, i) => {
-        if (outcomes[i]!.kind === 'down') return true
-        this.#one(run, i, outcomes[i]!, began)
-        return false
-      })
-      this.#lanes.putBack(again)
-    }
-    const delay = retry.breaker(window.failures)
-    this.#pausedUntil = clock.monotonic() + delay
-    this.#pausedSince ??= clock.monotonic()
-    telemetry['flow.paused'].publish({ flow, error, retryIn: delay, failures: window.failures })
-    clock.sleep(delay, this.#abort.signal).then(() => {
-      this.pump()
-    })
-  }
-
-  #settle(delivery: D, settlement: Settlement): void {
-    this.tally[settlement.kind]++
-    this.#settler.settle(delivery, settlement)
-  }
-
-  /** The source knows: there is room again, and success counts. */
-  #settled(batch: readonly Settled<D>[]): void {
-    const { window } = this.#settings
-    let done = 0
-    for (const [delivery, settlement] of batch) {
-      this.#forget(delivery)
-      if (settlement.kind === 'done') {
-        done++
-        window.acquit(delivery.message.id)
-      } else if (delivery.key !== undefined && this.#holds(settlement)) {
-        if (this.#taking) this.#unholdAfterTake.push(delivery.key)
-        else this.#lanes.unhold(delivery.key)
-      }
-    }
-    if (done > 0) {
-      window.succeeded(done)
-      this.#resumed()
-    }
-    this.pump()
-    this.#settings.onChange()
-  }
-
-  #resumed(): void {
-    if (this.#pausedSince === undefined) return
-    const pausedFor = this.#settings.clock.monotonic() - this.#pausedSince
-    this.#pausedSince = undefined
-    this.#pausedUntil = 0
-    telemetry['flow.resumed'].publish({ flow: this.#settings.flow, pausedFor })
-  }
-
-  #forget(delivery: D): void {
-    if (this.#inHand.delete(delivery)) this.#bytes -= delivery.size
-  }
-
-  #tell(delivery: D, settlement: Settlement, outcome: Outcome, began: number): void {
-    const { flow, clock } = this.#settings
-    const { type, id, tenant } = delivery.message
-    telemetry['message.handled'].publish({
-      flow,
-      type,
-      id,
-      tenant,
-      result: settlement.kind,
-      took: clock.monotonic() - began,
-      attempt: delivery.attempts + 1,
-      error: outcome.kind === 'ok' ? undefined : outcome.error,
-    })
-  }
-
-  #tellDead(delivery: D, reason: string): void {
-    const { type, id, tenant } = delivery.message
-    const attempt = delivery.attempts + 1
-    telemetry['message.dead'].publish({ flow: this.#settings.flow, type, id, reason, attempt, tenant })
-  }
-}
-
-const ONE_OK: readonly Outcome[] = [OK]
-
-function isDown(outcome: Outcome): outcome is Extract<Outcome, { kind: 'down' }> {
-  return outcome.kind === 'down'
 }

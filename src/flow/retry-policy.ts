@@ -40,7 +40,7 @@ export function retryPolicy(where: string, options: RetryOptions = {}, random?: 
   const jittered = random === undefined ? {} : { random }
   const delay = backoff({ ...jittered, ...options.backoff })
   return {
-    classify: options.classify ?? classify,
+    classify: options.classify === undefined ? classify : harmless(options.classify),
     breaker: backoff({ min: '200ms', max: '30s', ...jittered, ...options.breaker }),
     deadKey: oneOf(`${where}.deadKey`, options.deadKey ?? 'block', ['block', 'continue']),
     decide(attempts, { kind, error, ...rest }) {
@@ -50,5 +50,16 @@ export function retryPolicy(where: string, options: RetryOptions = {}, random?: 
       const after = ('after' in rest ? rest.after : undefined) ?? delay(spent)
       return { kind: 'retry', after, error, charged: true }
     },
+  }
+}
+
+/** A classifier that throws has said nothing, and must not take the message with it. */
+function harmless(given: Classify): Classify {
+  return (error) => {
+    try {
+      return given(error)
+    } catch {
+      return classify(error)
+    }
   }
 }

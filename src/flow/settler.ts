@@ -1,5 +1,4 @@
-import type { Backoff } from '../core/index.ts'
-import { type Clock, type Message, type Settlement, telemetry } from '../core/index.ts'
+import { type Backoff, type Clock, type Message, type Settlement, telemetry } from '../core/index.ts'
 import type { Delivery, Session, Settled } from './source.ts'
 
 /**
@@ -11,10 +10,13 @@ export class Settler<D extends Delivery<Message>> {
   readonly #session: Session<D>
   readonly #clock: Clock
   readonly #backoff: Backoff
-  readonly #onSettled: (batch: readonly Settled<D>[]) => void
+  readonly #onSettled: (batch: readonly Settled<D>[], written: boolean) => void
   readonly #patience = new AbortController()
+  /** Resolves when the session is lost: a write that hangs then is nobody's concern any more. */
+  readonly #lost: Promise<void>
   readonly #over: AbortSignal
   #gathered: Settled<D>[] = []
+  #batch: readonly Settled<D>[] = []
   #writing: Promise<void> | undefined
   #scheduled = false
 
@@ -23,7 +25,7 @@ export class Settler<D extends Delivery<Message>> {
     session: Session<D>,
     clock: Clock,
     backoff: Backoff,
-    onSettled: (batch: readonly Settled<D>[]) => void,
+    onSettled: (batch: readonly Settled<D>[], written: boolean) => void,
   ) {
     this.#flow = flow
     this.#session = session
@@ -31,24 +33,34 @@ export class Settler<D extends Delivery<Message>> {
     this.#backoff = backoff
     this.#onSettled = onSettled
     this.#over = AbortSignal.any([session.lost, this.#patience.signal])
+    this.#lost = new Promise((resolve) => {
+      if (session.lost.aborted) resolve()
+      else session.lost.addEventListener('abort', () => resolve(), { once: true })
+    })
   }
 
   settle(delivery: D, settlement: Settlement): void {
     this.#gathered.push([delivery, settlement])
-    if (this.#writing !== undefined || this.#scheduled) return
+    if (this.#scheduled || this.#writing !== undefined) return
     // Wait for the end of this turn: the other outcomes of the same batch join.
     this.#scheduled = true
     queueMicrotask(this.#begin)
   }
 
+  /** Decided, and the source does not know yet. */
+  get unwritten(): readonly Settled<D>[] {
+    return [...this.#batch, ...this.#gathered]
+  }
+
   /** Resolves when everything gathered so far is written, or the session is lost. */
   async flushed(): Promise<void> {
-    while (this.#scheduled || this.#writing !== undefined) {
+    while (!this.#session.lost.aborted && (this.#scheduled || this.#writing !== undefined)) {
       if (this.#scheduled) this.#begin()
-      await this.#writing
+      await Promise.race([this.#writing, this.#lost])
     }
   }
 
+  /** From now on a write that fails is not repeated more than once. */
   lastTry(): void {
     this.#patience.abort()
   }
@@ -61,14 +73,18 @@ export class Settler<D extends Delivery<Message>> {
 
   async #write(): Promise<void> {
     while (this.#gathered.length > 0) {
-      const batch = this.#gathered
+      this.#batch = this.#gathered
       this.#gathered = []
-      await this.#writeBatch(batch)
+      const written = await this.#writeBatch(this.#batch)
+      const batch = this.#batch
+      this.#batch = []
+      this.#onSettled(batch, written)
     }
     this.#writing = undefined
   }
 
-  async #writeBatch(batch: readonly Settled<D>[]): Promise<void> {
+  /** Whether the source knows now. */
+  async #writeBatch(batch: readonly Settled<D>[]): Promise<boolean> {
     const { lost } = this.#session
     const over = this.#over
     for (let failures = 1; !lost.aborted; failures++) {
@@ -76,8 +92,7 @@ export class Settler<D extends Delivery<Message>> {
       try {
         const stale = await this.#session.settle(batch)
         if (telemetry['flow.settled'].active) this.#tell(batch, stale, this.#clock.monotonic() - began)
-        this.#onSettled(batch)
-        return
+        return true
       } catch (error) {
         telemetry['flow.settle_failed'].publish({
           flow: this.#flow,
@@ -89,7 +104,7 @@ export class Settler<D extends Delivery<Message>> {
         await this.#clock.sleep(this.#backoff(failures), over)
       }
     }
-    this.#onSettled(batch)
+    return false
   }
 
   #tell(batch: readonly Settled<D>[], stale: number, took: number): void {

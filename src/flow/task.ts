@@ -1,5 +1,6 @@
 import {
   type Backoff,
+  type BackoffOptions,
   backoff,
   type Clock,
   checkOptions,
@@ -15,14 +16,18 @@ export interface TaskOptions<Round> {
   name: string
   /** The pause between two rounds, from the end of one to the start of the next. */
   every: Duration
-  /** One round. A number that is not zero, answered when `again` is set, means there is more to do at once. */
+  /** One round. */
   run: (signal: AbortSignal) => Promise<Round>
   /** Whether to go on without a pause after this round. */
   again?: (round: Round) => boolean
+  /** The pause after rounds that failed. Default: `every`, doubling to 60 s. */
+  backoff?: BackoffOptions
   phase?: Phase
   clock?: Clock
   random?: Random
 }
+
+const TASK_OPTIONS = ['name', 'every', 'run', 'again', 'backoff', 'phase', 'clock', 'random'] as const
 
 /** A scheduled `runOnce`: cleaner, scanner, reclaimer, renewal. A round that fails is told, and the next waits longer. */
 export class Task<Round = unknown> extends Worker<Round> {
@@ -35,14 +40,14 @@ export class Task<Round = unknown> extends Worker<Round> {
 
   constructor(options: TaskOptions<Round>) {
     super()
-    checkOptions(`task ${options.name}`, options, ['name', 'every', 'run', 'again', 'phase', 'clock', 'random'])
+    checkOptions(`task ${options.name}`, options, TASK_OPTIONS)
     this.name = options.name
     this.phase = options.phase ?? 'relays'
     this.clock = options.clock ?? systemClock
     this.#every = milliseconds(options.every, `task ${options.name}: every`)
     this.#options = options
     const random = options.random === undefined ? {} : { random: options.random }
-    this.#backoff = backoff({ min: this.#every, max: Math.max(this.#every, 60_000), ...random })
+    this.#backoff = backoff({ min: this.#every, max: Math.max(this.#every, 60_000), ...random, ...options.backoff })
   }
 
   async runOnce(): Promise<Round> {

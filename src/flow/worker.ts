@@ -57,8 +57,11 @@ export abstract class Worker<Round = unknown> {
     const began = this.clock.monotonic()
     this.#controller?.abort(new WaybillError('STOPPED', `${this.name} was stopped`))
     try {
-      await this.#running
-      await this.ended()
+      try {
+        await this.#running
+      } finally {
+        await this.ended()
+      }
     } finally {
       this.#running = undefined
       this.#stopping = undefined

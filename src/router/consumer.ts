@@ -10,7 +10,7 @@ import {
   telemetry,
   WaybillError,
 } from '../core/index.ts'
-import { FLOW_SETTINGS } from '../flow/flow.ts'
+import { FLOW_SETTINGS } from '../flow/flow-options.ts'
 import { type Delivery, Flow, type FlowSettings, type PublisherLike, type Source } from '../flow/index.ts'
 import { Batcher } from './batcher.ts'
 import { type Context, type Outputs, outputList } from './middleware.ts'

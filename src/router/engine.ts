@@ -1,5 +1,5 @@
 import { checkOptions, type Message, oneOf, WaybillError } from '../core/index.ts'
-import { FLOW_SETTINGS } from '../flow/flow.ts'
+import { FLOW_SETTINGS } from '../flow/flow-options.ts'
 import {
   type Delivery,
   Flow,

@@ -1,0 +1,47 @@
+import type { Message } from '../core/index.ts'
+import { OK, type Outcome } from './publisher.ts'
+import type { Delivery } from './source.ts'
+
+/**
+ * One call of the step: what it was given, and what becomes of its answer. There are as many as may run at once, and
+ * each is used again and again, so that a message costs no closures.
+ */
+export class Call<D extends Delivery<Message>> {
+  run: D[] = []
+  busy = false
+  /** Nothing else is in flight, so what happens now is this message's doing. */
+  alone = false
+  /** The window's era in which it went out. */
+  era = 0
+  /** When, if somebody listens. */
+  began = 0
+  /** Given back already: its late answer is ignored. */
+  abandoned = false
+  /** For promises: the answer to one message, and its failure. */
+  readonly answered: (result: unknown) => void
+  readonly succeeded: () => void
+  readonly failed: (error: unknown) => void
+
+  constructor(
+    onAnswer: (call: Call<D>, result: unknown) => void,
+    onSuccess: (call: Call<D>) => void,
+    onFailure: (call: Call<D>, error: unknown) => void,
+  ) {
+    this.answered = (result) => onAnswer(this, result)
+    this.succeeded = () => onSuccess(this)
+    this.failed = (error) => onFailure(this, error)
+  }
+}
+
+/** `undefined` when all of them arrived. Throws for what is not one outcome per message. */
+export function failuresAmong(outcomes: readonly Outcome[], count: number): readonly Outcome[] | undefined {
+  if (outcomes.length !== count) {
+    throw new TypeError(`the step answered ${outcomes.length} outcomes for ${count} messages; it must answer one each`)
+  }
+  for (const outcome of outcomes) if (outcome !== OK && outcome.kind !== 'ok') return outcomes
+  return undefined
+}
+
+export function downIn(outcomes: readonly Outcome[]): Extract<Outcome, { kind: 'down' }> | undefined {
+  return outcomes.find((outcome) => outcome.kind === 'down')
+}

@@ -1,0 +1,88 @@
+import {
+  type Clock,
+  checkOptions,
+  type Duration,
+  describe,
+  type Message,
+  milliseconds,
+  type Random,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import { type RetryOptions, type RetryPolicy, retryPolicy } from './retry-policy.ts'
+import type { Delivery, Source } from './source.ts'
+import type { Step } from './step.ts'
+import type { Phase } from './worker.ts'
+
+export interface FlowSettings {
+  /** How many handlers, or batches, may run at once. Default 10, or 2 batches. */
+  concurrency?: number
+  /** How much may be taken and not yet settled. */
+  buffer?: { count?: number; bytes?: number }
+  /** How many to ask for at first, growing to the step's size while they come full. Default 100. */
+  take?: number
+  retry?: RetryOptions
+  /** How long to wait when there was nothing, doubling from `base` to `max` while there is nothing. */
+  poll?: { base?: Duration; max?: Duration }
+  /** How long what is in flight may go on after a stop. Default 10 s. */
+  grace?: Duration
+  clock?: Clock
+  random?: Random
+}
+
+export interface FlowOptions<D extends Delivery<Message>> extends FlowSettings {
+  name: string
+  from: Source<D>
+  step: Step<D>
+  phase?: Phase
+}
+
+export const FLOW_SETTINGS = ['concurrency', 'buffer', 'take', 'retry', 'poll', 'grace', 'clock', 'random'] as const
+
+/** The options, checked, with their defaults. */
+export interface FlowLimits {
+  readonly concurrency: number
+  readonly window: number
+  readonly count: number
+  readonly bytes: number
+  readonly take: number
+  readonly poll: { readonly base: number; readonly max: number }
+  readonly grace: number
+  readonly retry: RetryPolicy
+}
+
+export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>): FlowLimits {
+  const where = `flow ${options?.name}`
+  checkOptions(where, options, ['name', 'from', 'step', 'phase', ...FLOW_SETTINGS])
+  checkOptions(`${where}: buffer`, options.buffer, ['count', 'bytes'])
+  checkOptions(`${where}: poll`, options.poll, ['base', 'max'])
+  checkSource(where, options.from)
+  const size = batchSize(where, options.step)
+  const concurrency = wholeNumber(`${where}: concurrency`, options.concurrency ?? (size === 1 ? 10 : 2))
+  const window = size * concurrency
+  const count = options.buffer?.count ?? window + Math.max(size, concurrency)
+  const base = milliseconds(options.poll?.base ?? '1s', `${where}: poll.base`)
+  const max = milliseconds(options.poll?.max ?? '5s', `${where}: poll.max`)
+  return {
+    concurrency,
+    window,
+    count: wholeNumber(`${where}: buffer.count`, count),
+    bytes: wholeNumber(`${where}: buffer.bytes`, options.buffer?.bytes ?? 64 * 1024 * 1024),
+    take: wholeNumber(`${where}: take`, options.take ?? 100),
+    poll: { base, max: Math.max(base, max) },
+    grace: milliseconds(options.grace ?? '10s', `${where}: grace`),
+    retry: retryPolicy(`${where}: retry`, options.retry, options.random),
+  }
+}
+
+function checkSource(where: string, from: unknown): void {
+  if (typeof (from as Partial<Source> | undefined)?.open === 'function') return
+  throw new WaybillError('INVALID_OPTION', `${where}: from: ${describe(from)} is not a source; it needs open()`)
+}
+
+function batchSize(where: string, step: Step<never>): number {
+  const { each, batch, size } = (step ?? {}) as { each?: unknown; batch?: unknown; size?: number }
+  if (typeof each === 'function') return 1
+  if (typeof batch === 'function') return wholeNumber(`${where}: step.size`, size ?? Number.NaN)
+  throw new WaybillError('INVALID_OPTION', `${where}: step: give { each } or { batch, size, ordered }`)
+}

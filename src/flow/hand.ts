@@ -1,0 +1,243 @@
+import { type Clock, DONE, type Message, RELEASE, type Settlement, telemetry } from '../core/index.ts'
+import { Lanes } from './lanes.ts'
+import type { Outcome } from './publisher.ts'
+import type { RetryPolicy } from './retry-policy.ts'
+import { Settler } from './settler.ts'
+import type { Delivery, Session, Settled, SourceFeatures } from './source.ts'
+import type { Tally } from './step.ts'
+
+export interface HandSettings {
+  readonly flow: string
+  readonly features: SourceFeatures
+  readonly retry: RetryPolicy
+  readonly clock: Clock
+}
+
+export type Failure = Exclude<Outcome, { kind: 'ok' }>
+
+/**
+ * What was taken and is not yet settled: where each delivery waits, what its outcome means for it and for those of its
+ * key, and what the source is told.
+ */
+export class Hand<D extends Delivery<Message>> {
+  readonly tally: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
+  readonly lanes = new Lanes<D>()
+  count = 0
+  bytes = 0
+  /** Whatever comes back or comes in now is given back; nothing is tried again here. */
+  closing = false
+  readonly #settings: HandSettings
+  readonly #settler: Settler<D>
+  readonly #abort: AbortSignal
+  readonly #onReady: () => void
+  readonly #onSettled: (done: boolean) => void
+  /** Waiting here for another try, because the source could not give them again. */
+  readonly #resting = new Set<D>()
+  /** Held keys whose settlement is written, while a take that began before may still bring more of them. */
+  readonly #unholdAfterTake: string[] = []
+  #taking = 0
+
+  constructor(
+    session: Session<D>,
+    settings: HandSettings,
+    abort: AbortSignal,
+    onReady: () => void,
+    onSettled: (done: boolean) => void,
+  ) {
+    const { flow, clock, retry } = settings
+    this.#settings = settings
+    this.#abort = abort
+    this.#onReady = onReady
+    this.#onSettled = onSettled
+    this.#settler = new Settler(flow, session, clock, retry.breaker, (batch, written) => this.#settled(batch, written))
+  }
+
+  /** All that is not out with a call of the step. */
+  get waiting(): readonly D[] {
+    return [...this.#settler.unwritten.map(([delivery]) => delivery), ...this.#resting, ...this.lanes.all()]
+  }
+
+  /** A take begins: what it brings may be older than what is settled meanwhile. */
+  beginTake(): void {
+    this.#taking++
+  }
+
+  endTake(deliveries: readonly D[]): void {
+    this.tally.taken += deliveries.length
+    this.count += deliveries.length
+    for (const delivery of deliveries) {
+      this.bytes += delivery.size
+      if (this.closing || !this.lanes.add(delivery)) this.settle(delivery, RELEASE)
+    }
+    this.#taking--
+    if (this.#taking === 0) for (const key of this.#unholdAfterTake.splice(0)) this.lanes.unhold(key)
+  }
+
+  settle(delivery: D, settlement: Settlement): void {
+    this.tally[settlement.kind]++
+    this.#settler.settle(delivery, settlement)
+  }
+
+  forget(delivery: D): void {
+    this.count--
+    this.bytes -= delivery.size
+  }
+
+  /** All of a run arrived. */
+  done(run: readonly D[], began: number): void {
+    for (let i = 0; i < run.length; i++) {
+      const delivery = run[i]!
+      const { key } = delivery
+      if (began > 0) this.#tell(delivery, DONE, undefined, began)
+      this.settle(delivery, DONE)
+      // Of a run of one key only the last one opens the lane.
+      if (key !== undefined && run[i + 1]?.key !== key) this.lanes.finished(key)
+    }
+  }
+
+  /** Not all of a run arrived. Answers those whose failure was not their own: they are as they were. */
+  judge(run: readonly D[], outcomes: readonly Outcome[], began: number): D[] {
+    const again: D[] = []
+    for (let from = 0, to = 0; from < run.length; from = to) {
+      const { key } = run[from]!
+      for (to = from + 1; key !== undefined && run[to]?.key === key; ) to++
+      this.#judgeKey(run, outcomes, from, to, began, again)
+    }
+    return again
+  }
+
+  #judgeKey(
+    run: readonly D[],
+    outcomes: readonly Outcome[],
+    from: number,
+    to: number,
+    began: number,
+    again: D[],
+  ): void {
+    const rest: D[] = []
+    let failure: Failure | undefined
+    for (let i = from; i < to; i++) {
+      const outcome = outcomes[i]!
+      if (outcome.kind !== 'ok') {
+        failure ??= outcome
+        rest.push(run[i]!)
+        continue
+      }
+      if (began > 0) this.#tell(run[i]!, DONE, undefined, began)
+      this.settle(run[i]!, DONE)
+    }
+    const { key } = run[from]!
+    if (failure === undefined) {
+      if (key !== undefined) this.lanes.finished(key)
+    } else if (failure.kind === 'down' && !this.closing) {
+      again.push(...rest)
+    } else {
+      this.fail(rest, failure, began)
+    }
+  }
+
+  /** The first of these failed by itself. The others are of its key and behind it: they did not arrive, unblamed. */
+  fail([failed, ...behind]: readonly D[], failure: Failure, began: number): void {
+    const delivery = failed!
+    const { key } = delivery
+    const settlement = this.#settlement(delivery, failure)
+    if (began > 0) this.#tell(delivery, settlement, failure.error, began)
+    if (settlement.kind === 'dead') this.#tellDead(delivery, settlement.reason)
+    if (this.closing) {
+      this.settle(delivery, settlement)
+      this.release(behind)
+      return
+    }
+    if (settlement.kind === 'retry' && !this.#settings.features.redelivers) {
+      if (key !== undefined) this.lanes.putWaiting(key, behind)
+      this.#rest(delivery, settlement)
+      return
+    }
+    this.settle(delivery, settlement)
+    if (key === undefined) return
+    if (this.#holds(settlement)) {
+      this.release(behind)
+      this.release(this.lanes.hold(key))
+      return
+    }
+    this.lanes.putWaiting(key, behind)
+    this.lanes.finished(key)
+  }
+
+  #settlement(delivery: D, failure: Failure): Settlement {
+    // Neither one that was told to give up and did, nor one in flight when all failed while stopping, is to blame.
+    if (this.#abort.aborted || failure.kind === 'down') return RELEASE
+    const settlement = this.#settings.retry.decide(delivery.attempts, failure)
+    const impossible = settlement.kind === 'retry' && this.closing && !this.#settings.features.redelivers
+    return impossible ? RELEASE : settlement
+  }
+
+  /** The source cannot give it again later, so it stays here, in front of its key. */
+  #rest(delivery: D, { after, charged }: Extract<Settlement, { kind: 'retry' }>): void {
+    if (charged) delivery.attempts++
+    this.#resting.add(delivery)
+    this.#settings.clock.sleep(after, this.#abort).then(() => {
+      if (!this.#resting.delete(delivery)) return
+      this.lanes.putLast(delivery)
+      this.#onReady()
+    })
+  }
+
+  #holds(settlement: Settlement): boolean {
+    if (!this.#settings.features.holdsKeys) return false
+    if (settlement.kind === 'dead') return this.#settings.retry.deadKey === 'block'
+    return settlement.kind === 'retry'
+  }
+
+  release(deliveries: Iterable<D>): void {
+    for (const delivery of deliveries) this.settle(delivery, RELEASE)
+  }
+
+  /** What is not out with a call is given back. */
+  giveBack(): void {
+    this.release(this.#resting)
+    this.#resting.clear()
+    this.release(this.lanes.clear())
+  }
+
+  /** Resolves when every decided settlement is written, or cannot be. */
+  flushed(): Promise<void> {
+    return this.#settler.flushed()
+  }
+
+  /** From now on a settlement that cannot be written is not tried again: it would keep a stop from ending. */
+  lastTry(): void {
+    this.#settler.lastTry()
+  }
+
+  /** The source knows: there is room again. */
+  #settled(batch: readonly Settled<D>[], written: boolean): void {
+    const holdsKeys = this.#settings.features.holdsKeys === true
+    let done = false
+    for (const [delivery, settlement] of batch) {
+      this.forget(delivery)
+      if (settlement.kind === 'done') done = true
+      else if (holdsKeys && delivery.key !== undefined && this.#holds(settlement)) this.#unhold(delivery.key)
+    }
+    this.#onSettled(done && written)
+  }
+
+  #unhold(key: string): void {
+    if (this.#taking > 0) this.#unholdAfterTake.push(key)
+    else this.lanes.unhold(key)
+  }
+
+  #tell(delivery: D, settlement: Settlement, error: unknown, began: number): void {
+    const { flow, clock } = this.#settings
+    const { type, id, tenant } = delivery.message
+    const took = clock.monotonic() - began
+    const attempt = delivery.attempts + 1
+    telemetry['message.handled'].publish({ flow, type, id, tenant, result: settlement.kind, took, attempt, error })
+  }
+
+  #tellDead(delivery: D, reason: string): void {
+    const { type, id, tenant } = delivery.message
+    const attempt = delivery.attempts + 1
+    telemetry['message.dead'].publish({ flow: this.#settings.flow, type, id, reason, attempt, tenant })
+  }
+}

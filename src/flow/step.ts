@@ -1,0 +1,43 @@
+import type { Outcome } from './publisher.ts'
+
+/** Handles one message: done when it returns (or what it returns resolves), failed when it throws. */
+export type HandleOne<D> = (delivery: D, signal: AbortSignal) => unknown
+
+/** Handles a batch: one outcome each, in order. A throw is a failure of all of them together: `down`. */
+export type HandleMany<D> = (
+  deliveries: readonly D[],
+  signal: AbortSignal,
+) => readonly Outcome[] | Promise<readonly Outcome[]>
+
+/** What the flow does with what it took: each on its own, or in batches of `size`. */
+export type Step<D> = EachStep<D> | BatchStep<D>
+
+export interface EachStep<D> {
+  readonly each: HandleOne<D>
+  /**
+   * Given what `each` answered, unless that is undefined; the message is done when this is. It saves a promise per
+   * message against doing the same inside `each`.
+   */
+  readonly after?: (result: unknown) => unknown
+}
+
+export interface BatchStep<D> {
+  readonly batch: HandleMany<D>
+  readonly size: number
+  /** Takes runs of one key in one call; otherwise it is given at most one message of a key at a time. */
+  readonly ordered: boolean
+}
+
+/** How a round went. */
+export interface Tally {
+  taken: number
+  done: number
+  retry: number
+  dead: number
+  release: number
+}
+
+export function isThenable(value: unknown): value is PromiseLike<unknown> {
+  // Query builders and promises of other realms are thenables that are no Promise of ours.
+  return value instanceof Promise || typeof (value as PromiseLike<unknown> | undefined | null)?.then === 'function'
+}
