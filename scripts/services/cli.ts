@@ -3,7 +3,7 @@
 import { locked } from './cache.ts'
 import { catalog, known } from './catalog.ts'
 import { needed } from './needed.ts'
-import { provision } from './provision.ts'
+import { ProvisionError, provision } from './provision.ts'
 import { isReady } from './ready.ts'
 import { newRunDir, sweep } from './run.ts'
 import { stopAll } from './server.ts'
@@ -19,11 +19,19 @@ async function up(names: string[], json: boolean): Promise<void> {
   const missing = names.filter((name) => !alive.some((server) => server.name === name))
   // Progress goes to stderr: stdout is for `eval` or a JSON parser.
   const say = (text: string) => console.error(`· ${text}`)
-  const started = missing.length ? await provision(missing, { run: state.run, say, running: alive }) : []
-  const all = new Map([...alive, ...started].map((server) => [server.name, server]))
-  await writeState({ ...state, servers: [...all.values()] })
+  const keep = async (servers: Server[]) => {
+    const all = new Map([...alive, ...servers].map((server) => [server.name, server]))
+    await writeState({ ...state, servers: [...all.values()] })
+    return [...all.values()]
+  }
+  const started = await provision(missing, { run: state.run, say, running: alive }).catch(async (error) => {
+    // Those that did start must not be forgotten, or nothing could end them.
+    if (error instanceof ProvisionError) await keep(error.started)
+    throw error
+  })
+  const all = await keep(started)
   print(
-    [...all.values()].filter((server) => names.includes(server.name)),
+    all.filter((server) => names.includes(server.name)),
     json,
   )
 }

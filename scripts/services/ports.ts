@@ -4,6 +4,7 @@
  * by a file for as long as the process that asked for it lives.
  */
 import { randomInt } from 'node:crypto'
+import { rmSync } from 'node:fs'
 import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -12,6 +13,11 @@ import { join } from 'node:path'
 const FIRST = 15_000
 const LAST = 32_700
 const mine = new Set<string>()
+
+// Those of a process that was killed are given back by whoever wants the port next.
+process.once('exit', () => {
+  for (const file of mine) rmSync(file, { force: true })
+})
 
 export async function freePort(): Promise<number> {
   const folder = join(tmpdir(), 'waybill-ports')
@@ -29,12 +35,6 @@ export async function freePort(): Promise<number> {
     await rm(file, { force: true })
   }
   throw new Error(`no free port between ${FIRST} and ${LAST}`)
-}
-
-/** Gives back the ports of this process; those of a process that was killed are given back by whoever wants them. */
-export async function releasePorts(): Promise<void> {
-  for (const file of mine) await rm(file, { force: true })
-  mine.clear()
 }
 
 async function reserve(file: string): Promise<boolean> {

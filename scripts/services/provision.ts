@@ -21,6 +21,19 @@ export interface Provision {
   running?: Server[]
 }
 
+/** Some of the servers could not be had; `started` are those that could, and run. */
+export class ProvisionError extends Error {
+  constructor(
+    problems: { name: string; error: Error }[],
+    readonly started: Server[],
+  ) {
+    const lines = problems.map(({ name, error }) => {
+      return `${name}: ${error.message}\n  to get it: ${catalog[name]!.install}\n  to go without: --without ${name}`
+    })
+    super(`could not provision:\n${lines.join('\n')}`)
+  }
+}
+
 export async function provision(names: string[], options: Provision): Promise<Server[]> {
   known(names)
   const say = options.say ?? (() => {})
@@ -41,17 +54,15 @@ export async function provision(names: string[], options: Provision): Promise<Se
     begun.set(name, promise)
     return promise
   }
-  const results = await Promise.allSettled(names.map(bring))
-  const problems = results.flatMap((result, index) =>
-    result.status === 'rejected' ? [[names[index]!, result.reason]] : [],
-  )
-  if (problems.length) {
-    const text = problems.map(([name, error]) => {
-      return `${name}: ${error.message}\n  to get it: ${catalog[name]!.install}\n  to go without: --without ${name}`
-    })
-    throw new Error(`could not provision:\n${text.join('\n')}`)
-  }
-  return await Promise.all(begun.values())
+  await Promise.allSettled(names.map(bring))
+  const results = await Promise.allSettled(begun.values())
+  const started = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+  const problems = [...begun.keys()].flatMap((name, index) => {
+    const result = results[index]!
+    return result.status === 'rejected' ? [{ name, error: result.reason as Error }] : []
+  })
+  if (problems.length) throw new ProvisionError(problems, started)
+  return started
 }
 
 async function obtain(entry: Entry, others: Server[], run: string, say: (text: string) => void): Promise<Server> {

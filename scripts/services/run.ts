@@ -11,7 +11,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { endContainers } from './docker.ts'
-import { releasePorts } from './ports.ts'
 import { end, living, MARK, marked } from './process.ts'
 
 export interface Run {
@@ -28,7 +27,6 @@ export async function openRun(): Promise<Run> {
     async close() {
       const left = await sweep(dir)
       await rm(dir, { recursive: true, force: true })
-      await releasePorts()
       pipe?.end()
       return left
     },

@@ -33,6 +33,20 @@ test.skipIf(leftOut)('up keeps servers until down, and finds those it started be
   expect((await services(['status'], env)).out).toBe('nothing is running\n')
 })
 
+test.skipIf(without('postgres'))('when one server cannot be had, the others are kept and can be ended', async () => {
+  const nowhere = 'nats://127.0.0.1:1'
+  const env = { WAYBILL_CACHE: await ownCache(), WAYBILL_TEST_NATS_URL: nowhere }
+  const up = await services(['up', 'postgres', 'nats'], env)
+  expect([up.code, up.all]).toEqual([
+    1,
+    expect.stringContaining(`nats: nothing answers at WAYBILL_TEST_NATS_URL=${nowhere}`),
+  ])
+  const [postgres] = JSON.parse((await services(['status', '--json'], env)).out)
+  expect(postgres).toMatchObject({ name: 'postgres', ready: true })
+  await services(['down'], env)
+  expect(await isReady(postgres.url, 'postgres')).toBe(false)
+})
+
 test('mistakes are answered with what would be right', async () => {
   const env = { WAYBILL_CACHE: await ownCache() }
   const [unknown, option, verb] = await Promise.all([

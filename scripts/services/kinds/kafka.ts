@@ -1,5 +1,5 @@
 /** Kafka, one node that is broker and controller, from its jars: there is neither an npm nor a Debian package of it. */
-import { writeFile } from 'node:fs/promises'
+import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { cached } from '../cache.ts'
 import { command, give, onPath, root } from '../files.ts'
@@ -23,7 +23,10 @@ async function binaries(say: (text: string) => void): Promise<Binaries> {
     say(`fetching the jars of Kafka ${VERSION} with mvn`)
     await writeFile(join(dir, 'pom.xml'), POM)
     const goal = ['dependency:copy-dependencies', `-DoutputDirectory=${join(dir, 'jars')}`]
-    await command('mvn', ['-B', '-q', ...goal], { cwd: dir })
+    // A repository of its own: Java looks for the usual one where the password file says, which may be nowhere.
+    const repository = join(dir, 'repository')
+    await command('mvn', ['-B', '-q', `-Dmaven.repo.local=${repository}`, ...goal], { cwd: dir })
+    await rm(repository, { recursive: true })
     await command('chmod', ['-R', 'a+rX', dir])
   })
   if (!onPath('java')) await tools(say)
