@@ -1,0 +1,154 @@
+import {
+  checkOptions,
+  errorSummary,
+  oneOf,
+  TELEMETRY_NAMES,
+  TELEMETRY_PREFIX,
+  type TelemetryEvents,
+  type TelemetryName,
+  telemetry,
+  WaybillError,
+} from '../core/index.ts'
+
+/** From the most to the least talkative. */
+export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
+
+/** What one event says: ids, names, counts, times and summaries of errors. Never an object, so never a payload. */
+export type LogFields = Readonly<Record<string, string | number | boolean>>
+
+/** Fields first, then the text: pino, bunyan and the loggers of Fastify and NestJS-pino. */
+export type FieldsLogger = { readonly [Level in LogLevel]: (fields: LogFields, text: string) => void }
+
+/** `console`, or what looks like it: one line of text. */
+export type TextLogger = { readonly [Level in LogLevel | 'log']: (text: string) => void }
+
+/** For any other logger: three lines of your own. */
+export type LogFunction = (level: LogLevel, text: string, fields: LogFields) => void
+
+export interface LogOptions {
+  /** The least important level that is written. Default `info`. */
+  level?: LogLevel
+  /** Only these flows, routers and workers. Events that belong to none of them are always written. */
+  flows?: readonly string[]
+}
+
+type EventLevel<Event> =
+  | LogLevel
+  | { readonly levels: readonly LogLevel[]; readonly of: (event: Event) => LogLevel; readonly why: string }
+
+/** How important each event is. What depends on the event names its levels, the least important first. */
+export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<TelemetryEvents[Name]> } = {
+  'flow.opened': 'info',
+  'flow.open_failed': 'warn',
+  'flow.lost': 'warn',
+  'flow.take_failed': 'warn',
+  'flow.taken': 'debug',
+  'flow.paused': 'warn',
+  'flow.resumed': 'info',
+  'flow.settled': {
+    levels: ['debug', 'warn'],
+    of: ({ stale }) => (stale > 0 ? 'warn' : 'debug'),
+    why: 'warn when some were stale',
+  },
+  'flow.settle_failed': {
+    levels: ['warn', 'error'],
+    of: ({ lost }) => (lost ? 'error' : 'warn'),
+    why: 'error when it is not tried again',
+  },
+  'message.handled': {
+    levels: ['debug', 'warn'],
+    of: ({ result }) => (result === 'retry' ? 'warn' : 'debug'),
+    why: 'warn for a retry; `message.dead` tells of the dead',
+  },
+  'message.dead': 'error',
+  'message.suspected': 'warn',
+  'ack.failed': 'error',
+  'router.unknown_type': 'warn',
+  'router.newer_version': 'warn',
+  'bus.subscriber_failed': 'error',
+  'worker.started': 'info',
+  'worker.stopped': 'info',
+  'task.failed': 'warn',
+  'task.ran': 'debug',
+  warning: 'warn',
+}
+
+/**
+ * Writes every telemetry event to your logger, under the name of its channel (`waybill:flow.paused`), and answers the
+ * way to stop. A logger that throws harms nobody.
+ */
+export function logTo(logger: FieldsLogger | TextLogger | LogFunction, options: LogOptions = {}): () => void {
+  checkOptions('logTo', options, ['level', 'flows'])
+  const write = writerOf(logger)
+  const least = LOG_LEVELS.indexOf(oneOf('logTo: level', options.level ?? 'info', LOG_LEVELS))
+  const flows = options.flows === undefined ? undefined : new Set(options.flows)
+  const stops = TELEMETRY_NAMES.flatMap((name) => {
+    const level = EVENT_LEVELS[name] as EventLevel<unknown>
+    const highest = typeof level === 'string' ? level : level.levels.at(-1)!
+    // What can never be written is not even listened to: `message.handled` is published only for listeners.
+    if (LOG_LEVELS.indexOf(highest) < least) return []
+    return telemetry[name].subscribe((event: object) => {
+      const actual = typeof level === 'string' ? level : level.of(event)
+      if (LOG_LEVELS.indexOf(actual) < least || (flows !== undefined && !belongs(event, flows))) return
+      write(actual, TELEMETRY_PREFIX + name, fieldsOf(event))
+    })
+  })
+  return () => {
+    for (const stop of stops) stop()
+  }
+}
+
+function belongs(event: { flow?: string; router?: string; worker?: string }, flows: ReadonlySet<string>): boolean {
+  const owner = event.flow ?? event.router ?? event.worker
+  return owner === undefined || flows.has(owner)
+}
+
+function writerOf(logger: FieldsLogger | TextLogger | LogFunction): LogFunction {
+  if (typeof logger === 'function') return logger
+  for (const level of LOG_LEVELS) {
+    if (typeof logger?.[level] === 'function') continue
+    const text = `logTo: the logger has no ${level}(); give console, a logger such as pino, or (level, text, fields) => …`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+  // pino's console-like `log` does not exist; others that have both (winston) take a function.
+  if ('log' in logger) return (level, text, fields) => logger[level](line(text, fields))
+  return (level, text, fields) => logger[level](fields, text)
+}
+
+/** Ids and types come from other people's messages: a long one must not fill the log. */
+const MAX_TEXT = 200
+
+/** An event as flat fields. Whatever is not a plain value is left out; errors become their summary. */
+export function fieldsOf(event: object): LogFields {
+  const fields: Record<string, string | number | boolean> = {}
+  for (const [name, value] of Object.entries(event)) {
+    if (typeof value === 'string') fields[name] = name === 'reason' ? value : bounded(value)
+    else if (typeof value === 'number') fields[name] = Math.round(value * 1000) / 1000
+    else if (typeof value === 'boolean') fields[name] = value
+    else if ((name === 'error' || name === 'reason') && value !== undefined) addError(fields, name, value)
+  }
+  return fields
+}
+
+function addError(fields: Record<string, string | number | boolean>, name: string, error: unknown): void {
+  fields[name] = errorSummary(error)
+  const causes: string[] = []
+  for (let at = error; at instanceof Error && at.cause instanceof Error && causes.length < 3; at = at.cause) {
+    causes.push(errorSummary(at.cause))
+  }
+  if (causes.length > 0) fields['cause'] = causes.join(' < ')
+}
+
+function bounded(text: string): string {
+  return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT - 1)}…` : text
+}
+
+/** `waybill:flow.paused flow=billing failures=3`: text that could break the line or the form is quoted. */
+function line(text: string, fields: LogFields): string {
+  const parts = Object.entries(fields).map(([name, value]) => {
+    const bare = typeof value !== 'string' || /^[\w.:/@+-]+$/.test(value)
+    return `${name}=${bare ? value : JSON.stringify(value)}`
+  })
+  return [text, ...parts].join(' ')
+}

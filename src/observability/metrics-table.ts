@@ -1,0 +1,192 @@
+import type { TelemetryEvents, TelemetryName } from '../core/index.ts'
+
+/** `type` and `tenant` come with the messages: the recorder bounds them. */
+export type Labels = Record<string, string>
+
+/** How a row writes. For a counter the value is added, for a histogram it is observed, for a gauge it is set. */
+export type Write = (labels: Labels, value: number) => void
+
+export interface Metric {
+  readonly kind: 'counter' | 'histogram' | 'gauge'
+  readonly name: string
+  readonly help: string
+  /** `tenant` is left out unless tenants are asked for. */
+  readonly labels: readonly string[]
+  readonly buckets?: readonly number[]
+  readonly from: { readonly [Name in TelemetryName]?: (event: TelemetryEvents[Name], write: Write) => void }
+}
+
+/** Seconds: from what never leaves the process to what waits for somebody else. */
+const BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+
+const SETTLEMENTS = ['done', 'retry', 'dead', 'release'] as const
+
+/** Every metric, what it means and which event it comes from. A new one is a new row. */
+export const METRICS: readonly Metric[] = [
+  {
+    kind: 'counter',
+    name: 'waybill_flow_taken_total',
+    help: 'Messages taken from the source.',
+    labels: ['flow'],
+    from: { 'flow.taken': ({ flow, count }, write) => write({ flow }, count) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_flow_settled_total',
+    help: 'Settlements written to the source, by result (done, retry, dead, release).',
+    labels: ['flow', 'result'],
+    from: {
+      'flow.settled'({ flow, ...counts }, write) {
+        for (const result of SETTLEMENTS) if (counts[result] > 0) write({ flow, result }, counts[result])
+      },
+    },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_flow_stale_total',
+    help: 'Settlements that changed nothing, because another had taken over.',
+    labels: ['flow'],
+    from: {
+      'flow.settled'({ flow, stale }, write) {
+        if (stale > 0) write({ flow }, stale)
+      },
+    },
+  },
+  {
+    kind: 'histogram',
+    name: 'waybill_flow_settle_seconds',
+    help: 'How long it took to write one batch of settlements.',
+    labels: ['flow'],
+    buckets: BUCKETS,
+    from: { 'flow.settled': ({ flow, took }, write) => write({ flow }, took / 1000) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_flow_failed_total',
+    help: 'Calls to the source that failed, by what was tried (open, take, settle).',
+    labels: ['flow', 'call'],
+    from: {
+      'flow.open_failed': ({ flow }, write) => write({ flow, call: 'open' }, 1),
+      'flow.take_failed': ({ flow }, write) => write({ flow, call: 'take' }, 1),
+      'flow.settle_failed': ({ flow }, write) => write({ flow, call: 'settle' }, 1),
+    },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_flow_lost_total',
+    help: 'Sessions lost: leases, channels, leadership.',
+    labels: ['flow'],
+    from: { 'flow.lost': ({ flow }, write) => write({ flow }, 1) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_flow_paused_total',
+    help: 'Times what the flow depends on was found to be away, failed probes included.',
+    labels: ['flow'],
+    from: { 'flow.paused': ({ flow }, write) => write({ flow }, 1) },
+  },
+  {
+    kind: 'gauge',
+    name: 'waybill_flow_paused',
+    help: '1 while the flow waits for what it depends on.',
+    labels: ['flow'],
+    from: {
+      'flow.paused': ({ flow }, write) => write({ flow }, 1),
+      'flow.resumed': ({ flow }, write) => write({ flow }, 0),
+      // A new session begins without a pause, and so does the next one after a loss.
+      'flow.opened': ({ flow }, write) => write({ flow }, 0),
+      'flow.lost': ({ flow }, write) => write({ flow }, 0),
+    },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_messages_handled_total',
+    help: 'Messages handled, by result (done, retry, dead, release).',
+    labels: ['flow', 'type', 'result', 'tenant'],
+    from: {
+      'message.handled': ({ flow, type, result, tenant = '' }, write) => write({ flow, type, result, tenant }, 1),
+    },
+  },
+  {
+    kind: 'histogram',
+    name: 'waybill_message_seconds',
+    help: 'How long handling one message took, by result.',
+    labels: ['flow', 'type', 'result'],
+    buckets: BUCKETS,
+    from: { 'message.handled': ({ flow, type, result, took }, write) => write({ flow, type, result }, took / 1000) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_messages_dead_total',
+    help: 'Messages put aside for a person.',
+    labels: ['flow', 'type', 'tenant'],
+    from: { 'message.dead': ({ flow, type, tenant = '' }, write) => write({ flow, type, tenant }, 1) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_messages_suspected_total',
+    help: 'Messages charged because they failed alone where others did not.',
+    labels: ['flow', 'type'],
+    from: { 'message.suspected': ({ flow, type }, write) => write({ flow, type }, 1) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_acks_failed_total',
+    help: 'Per-message acknowledgements that failed.',
+    labels: ['type'],
+    from: { 'ack.failed': ({ type }, write) => write({ type }, 1) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_unknown_type_total',
+    help: 'Messages of a type that the router has no handler for, by what was done with them. The log has the types.',
+    labels: ['router', 'policy'],
+    from: { 'router.unknown_type': ({ router, policy }, write) => write({ router, policy }, 1) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_newer_version_total',
+    help: 'Messages of a newer version than the router knows.',
+    labels: ['router', 'type'],
+    from: { 'router.newer_version': ({ router, type }, write) => write({ router, type }, 1) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_bus_failed_total',
+    help: 'Fire-and-forget subscribers that failed.',
+    labels: ['type'],
+    from: { 'bus.subscriber_failed': ({ type }, write) => write({ type }, 1) },
+  },
+  {
+    kind: 'gauge',
+    name: 'waybill_worker_running',
+    help: '1 while the worker runs.',
+    labels: ['worker'],
+    from: {
+      'worker.started': ({ worker }, write) => write({ worker }, 1),
+      'worker.stopped': ({ worker }, write) => write({ worker }, 0),
+    },
+  },
+  {
+    kind: 'histogram',
+    name: 'waybill_task_seconds',
+    help: 'How long one round of a task took, when it succeeded.',
+    labels: ['task'],
+    buckets: BUCKETS,
+    from: { 'task.ran': ({ task, took }, write) => write({ task }, took / 1000) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_task_failed_total',
+    help: 'Rounds of a task that failed.',
+    labels: ['task'],
+    from: { 'task.failed': ({ task }, write) => write({ task }, 1) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_warnings_total',
+    help: 'Things a person should know; the log has the words.',
+    labels: ['where'],
+    from: { warning: ({ where }, write) => write({ where }, 1) },
+  },
+]

@@ -1,0 +1,127 @@
+import { checkOptions, describe, type TelemetryName, telemetry, WaybillError, wholeNumber } from '../core/index.ts'
+import { boundedLabel } from './label.ts'
+import { type Labels, METRICS, type Metric, type Write } from './metrics-table.ts'
+
+/** What we call of `prom-client`. */
+export interface PromClient {
+  readonly Counter: new (config: PromConfig) => { inc(labels: Labels, value: number): void }
+  readonly Histogram: new (config: PromConfig) => { observe(labels: Labels, value: number): void }
+  readonly Gauge: new (config: PromConfig) => { set(labels: Labels, value: number): void }
+  readonly register: PromRegistry
+}
+
+interface PromConfig {
+  name: string
+  help: string
+  labelNames: string[]
+  buckets?: number[]
+  registers: never[]
+}
+
+export interface PromRegistry {
+  getSingleMetric(name: string): unknown
+}
+
+export interface MetricsOptions {
+  /** `import * as client from 'prom-client'` */
+  client: PromClient
+  /** Default: the client's own. */
+  registry?: PromRegistry
+  /**
+   * How many event types have a label of their own, or which. Default the first 100 that come. The others are
+   * counted as `other`.
+   */
+  types?: number | readonly string[]
+  /** Which tenants have a label of their own; the others are `other`, and messages without one ''. Default: no label. */
+  tenants?: readonly string[]
+}
+
+/** Two recorders on one registry would count everything twice. */
+const recording = new WeakSet<PromRegistry>()
+
+/**
+ * Keeps Prometheus metrics of everything in the table of telemetry events, and answers the way to stop. The metrics
+ * stay registered then, and a later recorder goes on with them.
+ */
+export function recordMetrics(options: MetricsOptions): () => void {
+  checkOptions('recordMetrics', options, ['client', 'registry', 'types', 'tenants'])
+  const client = checkClient(options?.client)
+  const registry = options.registry ?? client.register
+  const bounds = { type: typeBound(options.types ?? 100), tenant: tenantBound(options.tenants) }
+  if (recording.has(registry)) {
+    const text = 'recordMetrics: this registry is being recorded to already; stop that first, or give another registry'
+    throw new WaybillError('ALREADY_RECORDING', text)
+  }
+  const stops = METRICS.flatMap((metric) => {
+    const write = writerOf(client, registry, metric, bounds)
+    return Object.entries(metric.from).map(([name, record]) =>
+      telemetry[name as TelemetryName].subscribe((event) => (record as RecordEvent)(event, write)),
+    )
+  })
+  recording.add(registry)
+  return () => {
+    recording.delete(registry)
+    for (const stop of stops) stop()
+  }
+}
+
+type RecordEvent = (event: unknown, write: Write) => void
+
+type Bound = (value: string) => string
+
+/** Writes to one metric, its labels bounded. */
+function writerOf(
+  client: PromClient,
+  registry: PromRegistry,
+  metric: Metric,
+  bounds: { type: Bound; tenant: Bound | undefined },
+): Write {
+  const { type, tenant } = bounds
+  const labelNames = metric.labels.filter((label) => label !== 'tenant' || tenant !== undefined)
+  const send = open(client, registry, metric, labelNames)
+  const hasType = labelNames.includes('type')
+  const hasTenant = metric.labels.includes('tenant')
+  return (labels, value) => {
+    if (hasType) labels['type'] = type(labels['type']!)
+    if (hasTenant) {
+      if (tenant === undefined) delete labels['tenant']
+      else labels['tenant'] = tenant(labels['tenant']!)
+    }
+    send(labels, value)
+  }
+}
+
+function open(client: PromClient, registry: PromRegistry, metric: Metric, labelNames: string[]): Write {
+  const { kind, name, help, buckets } = metric
+  const config = { name, help, labelNames, registers: [registry] as never[] }
+  const known = registry.getSingleMetric(name)
+  if (kind === 'counter') {
+    const counter = (known ?? new client.Counter(config)) as InstanceType<PromClient['Counter']>
+    return (labels, value) => counter.inc(labels, value)
+  }
+  if (kind === 'gauge') {
+    const gauge = (known ?? new client.Gauge(config)) as InstanceType<PromClient['Gauge']>
+    return (labels, value) => gauge.set(labels, value)
+  }
+  const sized = buckets === undefined ? config : { ...config, buckets: [...buckets] }
+  const histogram = (known ?? new client.Histogram(sized)) as InstanceType<PromClient['Histogram']>
+  return (labels, value) => histogram.observe(labels, value)
+}
+
+function typeBound(types: number | readonly string[]): Bound {
+  if (Array.isArray(types)) return boundedLabel(types)
+  return boundedLabel(wholeNumber('recordMetrics: types', types as number, { min: 0 }))
+}
+
+function tenantBound(tenants: readonly string[] | undefined): Bound | undefined {
+  if (tenants === undefined) return undefined
+  if (Array.isArray(tenants)) return boundedLabel(['', ...tenants])
+  const text = `recordMetrics: tenants must list those that get a label, got ${describe(tenants)}`
+  throw new WaybillError('INVALID_OPTION', text)
+}
+
+function checkClient(client: PromClient | undefined): PromClient {
+  if (typeof client?.Counter === 'function' && typeof client.Histogram === 'function') return client
+  const text = "recordMetrics: client must be the module prom-client, as in import * as client from 'prom-client'"
+  throw new WaybillError('INVALID_OPTION', text)
+}

@@ -1,0 +1,163 @@
+import { Writable } from 'node:stream'
+import pino from 'pino'
+import { afterEach, describe, expect, test } from 'vitest'
+import { TELEMETRY_NAMES, telemetry, Unavailable } from '../../src/core/index.ts'
+import { EVENT_LEVELS, LOG_LEVELS, type LogFields, type LogLevel, logTo } from '../../src/observability/index.ts'
+import { billing, everyKind, listSource, SECRET } from './support.ts'
+
+let stop = () => {}
+afterEach(() => stop())
+
+type Line = { level: LogLevel; text: string; fields: LogFields }
+
+function collect(options?: Parameters<typeof logTo>[1]): Line[] {
+  const lines: Line[] = []
+  stop = logTo((level, text, fields) => lines.push({ level, text, fields }), options)
+  return lines
+}
+
+const handled = { flow: 'billing', type: 'order.placed', id: '1', took: 1.23456, attempt: 1, tenant: undefined }
+
+describe('logTo', () => {
+  test('every telemetry event has a level, and those that vary name theirs in order', () => {
+    expect(Object.keys(EVENT_LEVELS).sort()).toEqual([...TELEMETRY_NAMES].sort())
+    for (const level of Object.values(EVENT_LEVELS)) {
+      const levels = typeof level === 'string' ? [level] : level.levels
+      expect(LOG_LEVELS).toEqual(expect.arrayContaining([...levels]))
+      expect([...levels]).toEqual(LOG_LEVELS.filter((known) => levels.includes(known)))
+    }
+  })
+
+  test('a record has names, ids, counts and times, and nothing that is undefined', () => {
+    const lines = collect({ level: 'debug' })
+    telemetry['message.handled'].publish({ ...handled, result: 'done', error: undefined })
+    expect(lines).toEqual([
+      {
+        level: 'debug',
+        text: 'waybill:message.handled',
+        fields: { flow: 'billing', type: 'order.placed', id: '1', took: 1.235, attempt: 1, result: 'done' },
+      },
+    ])
+  })
+
+  test('an error is its summary, and its causes follow', () => {
+    const lines = collect()
+    const refused = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+    const error = new Unavailable('publishing to shop failed', { cause: refused })
+    telemetry['flow.paused'].publish({ flow: 'billing', error, retryIn: 200, failures: 1 })
+    expect(lines[0]?.fields).toMatchObject({
+      error: 'Unavailable [UNAVAILABLE]: publishing to shop failed',
+      cause: 'Error [ECONNREFUSED]: connect ECONNREFUSED',
+    })
+  })
+
+  test('the level of an event may depend on it: a retry is a warning, success is not', () => {
+    const lines = collect()
+    telemetry['message.handled'].publish({ ...handled, result: 'done', error: undefined })
+    telemetry['message.handled'].publish({ ...handled, result: 'retry', error: new Error('busy') })
+    const counts = { flow: 'billing', done: 1, retry: 0, dead: 0, release: 0, took: 1 }
+    telemetry['flow.settled'].publish({ ...counts, stale: 0 })
+    telemetry['flow.settled'].publish({ ...counts, stale: 1 })
+    expect(lines.map(({ level, text }) => `${level} ${text}`)).toEqual([
+      'warn waybill:message.handled',
+      'warn waybill:flow.settled',
+    ])
+  })
+
+  test('what can never be written is not listened to, so that nobody pays for it', () => {
+    stop = logTo(console, { level: 'error' })
+    expect(telemetry['message.handled'].active).toBe(false)
+    expect(telemetry['message.dead'].active).toBe(true)
+    stop()
+    expect(TELEMETRY_NAMES.filter((name) => telemetry[name].active)).toEqual([])
+  })
+
+  test('flows: only those named; what belongs to no flow is always written', () => {
+    const lines = collect({ flows: ['billing'] })
+    telemetry['flow.opened'].publish({ flow: 'billing' })
+    telemetry['flow.opened'].publish({ flow: 'shipping' })
+    telemetry['worker.started'].publish({ worker: 'shipping' })
+    telemetry['router.unknown_type'].publish({ router: 'shipping', type: 't', id: '1', policy: 'nack' })
+    telemetry.warning.publish({ where: 'redis', message: 'eviction is on' })
+    expect(lines.map(({ text }) => text)).toEqual(['waybill:flow.opened', 'waybill:warning'])
+  })
+
+  test('console gets one line, which no id can break', () => {
+    const lines: string[] = []
+    const log = (text: string) => lines.push(text)
+    stop = logTo({ log, debug: log, info: log, warn: log, error: log })
+    telemetry['router.unknown_type'].publish({
+      router: 'billing',
+      type: 'a b',
+      id: '1\nwaybill:forged',
+      policy: 'nack',
+    })
+    expect(lines).toEqual(['waybill:router.unknown_type router=billing type="a b" id="1\\nwaybill:forged" policy=nack'])
+  })
+
+  test('an id of any length takes little room', () => {
+    const lines = collect()
+    telemetry['router.unknown_type'].publish({ router: 'r', type: 't', id: 'x'.repeat(1e6), policy: 'nack' })
+    expect(String(lines[0]?.fields['id']).length).toBe(200)
+  })
+
+  test('a logger that throws harms nobody', () => {
+    stop = logTo(() => {
+      throw new Error('disk full')
+    })
+    telemetry['worker.started'].publish({ worker: 'w' })
+  })
+
+  test('what is no logger, and an unknown option, are refused', () => {
+    // @ts-expect-error no debug
+    expect(() => logTo({ info: () => {} })).toThrow('the logger has no debug()')
+    expect(() => logTo(console, { level: 'wran' as never })).toThrow('did you mean "warn"?')
+    expect(() => logTo(console, { flow: [] } as never)).toThrow('did you mean "flows"?')
+  })
+})
+
+test('with pino: records with fields, and no payload in any of them, whatever happens to a message', async () => {
+  let output = ''
+  const stream = new Writable({
+    write(chunk, _, done) {
+      output += chunk
+      done()
+    },
+  })
+  stop = logTo(pino({ level: 'debug' }, stream), { level: 'debug' })
+  const sent: unknown[] = []
+  const source = listSource(everyKind())
+  const consumer = billing().consume(source, { to: (message) => sent.push(message) })
+  await consumer.runOnce()
+  await consumer.stop()
+  expect(source.settled.sort()).toEqual([
+    'later retry',
+    'malformed dead',
+    'ok done',
+    'permanent dead',
+    'quote retry',
+    'transient retry',
+    'unknown done',
+  ])
+  const records = output
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line))
+  expect(records).toContainEqual(
+    expect.objectContaining({
+      level: 50,
+      msg: 'waybill:message.dead',
+      flow: 'billing',
+      type: 'order.placed',
+      id: 'permanent',
+      tenant: 'acme',
+      attempt: 1,
+      reason: 'Reject [REJECTED]: the card is refused',
+    }),
+  )
+  const seen = new Set(records.map(({ msg }) => msg))
+  for (const name of ['flow.opened', 'message.handled', 'router.unknown_type', 'flow.settled', 'worker.stopped'])
+    expect(seen).toContain(`waybill:${name}`)
+  expect(JSON.stringify(sent)).toContain(SECRET)
+  expect(output).not.toContain('4111')
+})
