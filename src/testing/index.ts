@@ -2,6 +2,19 @@
 export type { BrokerUnderTest } from './broker-probe.ts'
 export { type Chosen, type Collector, type CollectorOptions, collector } from './collect.ts'
 export { type Case, type Check, type Suite, type SuiteOptions, suite, within } from './conformance.ts'
+export {
+  crashPoint,
+  crashPoints,
+  everyPointHit,
+  pauseProcess,
+  type RunningScript,
+  resumeProcess,
+  runScript,
+  runUntilCrash,
+  type ScriptOptions,
+  type ScriptResult,
+} from './crash.ts'
+export { crashingPublisher, crashingSource, publisherPoints, sourcePoints } from './crash-wrappers.ts'
 export { FakeClock } from './fake-clock.ts'
 export { type Direction, type FaultProxy, type FaultProxyOptions, faultProxy } from './proxy.ts'
 export { type BrokerFactory, type BrokerFeatures, brokerSuite } from './publisher-source-suite.ts'

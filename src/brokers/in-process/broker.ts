@@ -11,7 +11,7 @@ import {
   warnOnce,
   wholeNumber,
 } from '../../core/index.ts'
-import { OK, type Outcome, outcomeOf, type Publisher, type Source } from '../../flow/index.ts'
+import { OK, type Outcome, outcomeOf, type Publisher, type Source, topicOf } from '../../flow/index.ts'
 import { sizeOf } from '../../flow/pipe-stock.ts'
 import { Fifo } from './fifo.ts'
 import { patternOf } from './pattern.ts'
@@ -35,14 +35,12 @@ export interface SubscriptionOptions {
 }
 
 export interface InProcessPublisherOptions {
-  /** Where messages go: one topic for all, or by message. Default: the topic is the message's type. */
+  /** Where messages go: one topic for all, or by message. Default: what an outbox said, or else the message's type. */
   topic?: string | ((message: Message) => string)
 }
 
 /** Which dead letters: by message id, or by a function. */
 export type WhichDead = string | ((letter: DeadLetter) => boolean)
-
-const typeOf = (message: Message): string => message.type
 
 /**
  * A broker inside this process, for tests and for services of one process: topics, named subscriptions with competing
@@ -76,22 +74,22 @@ export class InProcessBroker implements Publisher {
     this.#retain = wholeNumber('in-process broker: retain', options.retain ?? 0, { min: 0 })
   }
 
-  /** Publishes under the messages' types. Typed messages are encoded first. */
+  /** Publishes under the topic an outbox gave the message, or else its type. Typed messages are encoded first. */
   publish(messages: readonly Message[]): Promise<readonly Outcome[]> {
-    return this.#publish(messages, typeOf)
+    return this.#publish(messages, topicOf)
   }
 
   publisher(options: InProcessPublisherOptions = {}): Publisher {
     checkOptions('in-process publisher', options, ['topic'])
-    const topic = options.topic ?? typeOf
+    const topic = options.topic ?? topicOf
     if (typeof topic === 'string' ? topic === '' : typeof topic !== 'function') {
       throw new WaybillError(
         'INVALID_OPTION',
         'in-process publisher: topic must be a name or a function of the message',
       )
     }
-    const topicOf = typeof topic === 'function' ? topic : () => topic
-    return { name: this.name, features: this.features, publish: (messages) => this.#publish(messages, topicOf) }
+    const choose = typeof topic === 'function' ? topic : () => topic
+    return { name: this.name, features: this.features, publish: (messages) => this.#publish(messages, choose) }
   }
 
   /**
@@ -170,7 +168,7 @@ export class InProcessBroker implements Publisher {
     for (const subscription of this.#subscriptions.values()) subscription.close(this.#closed)
   }
 
-  async #publish(messages: readonly Message[], topicOf: (message: Message) => string): Promise<readonly Outcome[]> {
+  async #publish(messages: readonly Message[], choose: (message: Message) => string): Promise<readonly Outcome[]> {
     if (this.#closed !== undefined) return messages.map(() => ({ kind: 'down', error: this.#closed }))
     // When one of a key did not arrive, none after it may: their order would be lost.
     const stopped = new Set<string>()
@@ -179,17 +177,17 @@ export class InProcessBroker implements Publisher {
       if (key !== undefined && stopped.has(key)) {
         return { kind: 'failed', error: new WaybillError('OUT_OF_ORDER', `${message}: one before it did not arrive`) }
       }
-      const outcome = this.#one(message, topicOf)
+      const outcome = this.#one(message, choose)
       if (outcome !== OK && key !== undefined) stopped.add(key)
       return outcome
     })
   }
 
-  #one(message: Message, topicOf: (message: Message) => string): Outcome {
+  #one(message: Message, choose: (message: Message) => string): Outcome {
     let raw: RawMessage
     let topic: string
     try {
-      topic = topicOf(message)
+      topic = choose(message)
       raw = encodeData(message)
     } catch (error) {
       const unserialisable = error instanceof WaybillError && error.code === 'NOT_SERIALISABLE'
