@@ -42,14 +42,18 @@ vm_memory_high_watermark.relative = 0.5
 `
 
 async function prepare(site: Site): Promise<{ port: number; launches: Launch[]; dataDir: string }> {
-  const [port, distribution, names] = [await site.port(), await site.port(), await site.port()]
+  const [port, distribution, epmdPort] = [await site.port(), await site.port(), await site.port()]
   const dataDir = await ownDir(join(site.dir, 'data'), site.account)
   const file = join(site.dir, 'rabbitmq.conf')
   await writeFile(file, CONFIGURATION)
   await writeFile(join(site.dir, 'enabled_plugins'), '[].\n')
+  // A container may have no /etc/hosts, and a node whose own name is unknown does not start.
+  const names = join(site.dir, 'inetrc')
+  await writeFile(names, '{host, {127,0,0,1}, ["localhost"]}.\n{lookup, [file, native]}.\n')
   await give(site.dir, site.account)
   const env = {
-    ERL_EPMD_PORT: String(names),
+    ERL_EPMD_PORT: String(epmdPort),
+    ERL_INETRC: names,
     ERL_EPMD_ADDRESS: '127.0.0.1',
     RABBITMQ_NODENAME: `waybill${port}@localhost`,
     RABBITMQ_NODE_IP_ADDRESS: '127.0.0.1',
