@@ -59,6 +59,8 @@ export interface TelemetryEvents {
   'worker.stopped': { worker: string; took: number }
   'task.failed': { task: string; error: unknown; retryIn: number }
   'task.ran': { task: string; took: number }
+  /** How a relay reads its outbox, and why. */
+  'relay.reader': { table: string; reader: string; shards: number; why: string }
   /** Something a person should know: a setting that can lose data, a fallback that was taken. */
   warning: { where: string; message: string }
 }
@@ -118,6 +120,7 @@ const names = {
   'worker.stopped': 1,
   'task.failed': 1,
   'task.ran': 1,
+  'relay.reader': 1,
   warning: 1,
 } satisfies Record<TelemetryName, 1>
 

@@ -82,4 +82,3 @@ export interface OutboxAdmin {
   /** Removes published events older than `retention` milliseconds, at most `limit`; answers how many. */
   clean(options: { retention: number; limit: number }): Promise<number>
 }
-

@@ -1,4 +1,4 @@
-import type { Message } from '../core/index.ts'
+import type { Clock, Message } from '../core/index.ts'
 import type { Source } from '../flow/index.ts'
 import type { OutboxAdmin } from './admin.ts'
 
@@ -26,39 +26,39 @@ export interface OutboxStore<Tx = unknown, Receipt = string> {
   readonly admin: OutboxAdmin
 }
 
-/** An outbox that a relay can read. */
-export interface OutboxReader {
-  readonly name: string
-  /** What this relay may read, given how it was asked to: one source, or one for each shard. */
-  reader(options: ReaderOptions): Promise<Reader>
-}
-
 export const READERS = ['auto', 'owner', 'lease'] as const
 export type ReaderKind = (typeof READERS)[number]
 
 export interface ReaderOptions {
   readonly reader: ReaderKind
   readonly shards: number
-  /** How long the right to settle lasts without being renewed. */
+  /** How long the right to settle lasts without being renewed, in milliseconds. */
   readonly lease: number
   /** Whether a dead event blocks its key. */
   readonly deadKey: 'block' | 'continue'
-  /** Whether published events are deleted at once. */
+  /** Whether published events are removed at once. */
   readonly deletes: boolean
+  /** Whether to be woken by writers, beside polling. */
   readonly wake: boolean
+  /** The most attempts an event has. */
   readonly attempts: number
+  readonly clock: Clock
 }
 
+/** An outbox that relays can read. Making a reader does no work yet. */
+export interface OutboxReader {
+  readonly name: string
+  reader(options: ReaderOptions): Reader
+}
+
+/** One relay's part in reading an outbox that others may read too. */
 export interface Reader {
-  readonly kind: 'owner' | 'lease'
-  /** Why this one, for the log. */
-  readonly why: string
-  /** One source for each shard; competing relays share a single one. */
-  readonly sources: readonly Source[]
   /**
-   * Says that this relay lives and answers which of the sources it should work on now. Called again and again, well
-   * within the lease.
+   * Says that this relay lives, and answers what it should read from now on: the whole, its share of the shards, or
+   * nothing while relays that read in another way are at work. The same source is the same object. Called again and
+   * again, well within the lease.
    */
-  share(): Promise<readonly number[]>
+  share(): Promise<readonly Source[]>
+  /** No longer takes part. */
   close(): Promise<void>
 }

@@ -46,7 +46,8 @@ SELECT event_id::text AS event_id, sequence::text AS sequence{{woken}} FROM inse
 
 CREATE INDEX IF NOT EXISTS {{inbox_created}} ON {{inbox}} USING brin (created_at) WITH (pages_per_range = 16);`,
   'inbox-drop': `DROP TABLE IF EXISTS {{inbox}};`,
-  'large-payloads': `SELECT sequence::text, payload::text, payload_bytes FROM {{outbox}} WHERE event_id = ANY ($1::text::uuid[])`,
+  'large-payloads': `SELECT event_id::text, payload::text, encode(payload_bytes, 'hex') FROM {{outbox}}
+WHERE event_id = ANY ($1::text::uuid[])`,
   'leadership-acquire': `WITH before AS (
   SELECT shard, holder, note FROM {{terms}} WHERE shard = $2::text::int FOR UPDATE
 )
@@ -78,8 +79,63 @@ SELECT (SELECT mode FROM other) AS other`,
 WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1`,
   'leadership-renew': `UPDATE {{terms}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
 WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND expires_at > clock_timestamp()`,
-  'next-timer': `SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::int::text
-FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased') ORDER BY available_at LIMIT 1`,
+  'lease-claim': `WITH ready AS (
+  SELECT event_id FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT $1::text::int FOR UPDATE SKIP LOCKED
+), due AS (
+  SELECT event_id FROM {{outbox}}
+  WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
+  ORDER BY available_at LIMIT GREATEST(1, $1::text::int / 4) FOR UPDATE SKIP LOCKED
+), freed AS (
+  SELECT event_id FROM {{outbox}} WHERE state = 'held' AND key IS NOT NULL
+  LIMIT CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held') THEN $1::text::int ELSE 0 END
+  FOR UPDATE SKIP LOCKED
+), claimed AS (
+  UPDATE {{outbox}} event SET
+    attempts = attempts + CASE WHEN state = 'leased' THEN 1 ELSE 0 END,
+    state = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN 'dead' ELSE 'leased' END,
+    last_error = CASE WHEN state = 'leased' THEN 'the relay that worked on it let its lease run out' ELSE last_error END,
+    lease = $2::text::uuid,
+    locked_at = clock_timestamp(),
+    available_at = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN NULL
+      ELSE clock_timestamp() + $3::text::float8 * interval '1 millisecond' END
+  WHERE event_id IN (SELECT event_id FROM ready UNION ALL SELECT event_id FROM due UNION ALL SELECT event_id FROM freed)
+  RETURNING {{columns}}, sequence AS place
+)
+SELECT * FROM claimed ORDER BY place`,
+  'lease-deleted': `DELETE FROM {{outbox}}
+WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state = 'leased'
+  AND available_at > clock_timestamp()`,
+  'lease-extend': `UPDATE {{outbox}} SET available_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
+WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state = 'leased'
+  AND available_at > clock_timestamp()`,
+  'lease-published': `UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), available_at = NULL, lease = NULL,
+  locked_at = NULL, last_error = NULL
+WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state = 'leased'
+  AND available_at > clock_timestamp()`,
+  'lease-settle': `WITH settled AS (
+  SELECT id::uuid, becomes, attempts::int, after::float8, error
+  FROM unnest($2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[])
+    AS event (id, becomes, attempts, after, error)
+)
+UPDATE {{outbox}} event SET
+  state = settled.becomes,
+  attempts = settled.attempts,
+  available_at = CASE WHEN settled.becomes = 'retrying'
+    THEN clock_timestamp() + settled.after * interval '1 millisecond' END,
+  published_at = CASE WHEN settled.becomes = 'published' THEN clock_timestamp() END,
+  last_error = CASE WHEN settled.becomes = 'published' THEN NULL ELSE COALESCE(settled.error, event.last_error) END,
+  lease = NULL,
+  locked_at = NULL
+FROM settled
+WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.state = 'leased'
+  AND event.available_at > clock_timestamp()`,
+  'look': `SELECT
+  CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} event
+    WHERE state = 'ready' AND sequence <> ALL ($1::text::bigint[]){{shard}}) THEN 't' END,
+  (SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}} event
+    WHERE state IN ('scheduled', 'retrying', 'leased') AND sequence <> ALL ($1::text::bigint[]){{shard}}
+    ORDER BY available_at LIMIT 1),
+  CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})) THEN 't' END`,
   'open-keys': `WITH RECURSIVE step AS (
   (SELECT key FROM {{outbox}} WHERE key > $1::text AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held')
     ORDER BY key LIMIT 1)
@@ -212,6 +268,10 @@ FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
   AND sequence <> ALL ($2::text::bigint[]){{shard}}
 ORDER BY available_at, sequence LIMIT $1::text::int`,
+  'serialize': `SELECT count(pg_advisory_xact_lock(1463897677, bucket)) FROM (
+  SELECT DISTINCT ((hashtextextended('{{outbox}}' || key, 0) & 2147483647) % $2::text::int)::int AS bucket
+  FROM unnest($1::text::text[]) AS keys (key) ORDER BY bucket
+) AS buckets`,
   'settle-deleted': `WITH term AS (
   SELECT 1 FROM {{terms}}
   WHERE shard = $1::text::int AND epoch = $2::text::bigint AND expires_at > clock_timestamp() FOR SHARE

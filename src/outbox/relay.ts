@@ -1,0 +1,226 @@
+import {
+  type BackoffOptions,
+  type Classify,
+  type Clock,
+  checkOptions,
+  type Duration,
+  milliseconds,
+  oneOf,
+  type Random,
+  systemClock,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import {
+  checkOutcomes,
+  type Delivery,
+  Flow,
+  type Phase,
+  type Publisher,
+  type PublisherLike,
+  publisherOf,
+  type Source,
+  type Tally,
+  Task,
+  Worker,
+} from '../flow/index.ts'
+import { type OutboxReader, READERS, type Reader, type ReaderKind } from './store.ts'
+
+export interface RelayOptions {
+  /** The outbox. */
+  from: OutboxReader
+  /** Where its events go: a publisher, or an async function that publishes one message. */
+  to: PublisherLike
+  name?: string
+  /** `owner`: one relay reads at a time, in order per key (default). `lease`: many compete, without order. */
+  reader?: ReaderKind
+  /** Owners share the table by key: this many shards move between the relays that live. Default 1. */
+  shards?: number
+  /** How many events are taken at first, and at most while they come full. Default 100, growing to 1000. */
+  batch?: number
+  maxBatch?: number
+  /** How many batches are published at once. Default 2. */
+  concurrency?: number
+  /** How often an idle relay looks, doubling to `maxPoll`. Default 1 s and 5 s. */
+  poll?: Duration
+  maxPoll?: Duration
+  /** How long the right to settle lasts without being renewed. Default 60 s. */
+  lease?: Duration
+  /** How often an event is tried before it is dead. Default 25. */
+  attempts?: number
+  /** Between tries of one event. Default 1 s doubling to 60 s, and up to 200 ms more. */
+  backoff?: BackoffOptions
+  /** Between probes while the destination is down. Default 200 ms doubling to 30 s. */
+  breaker?: BackoffOptions
+  /** What becomes of a key whose event is dead: wait for a person (`block`, default), or go on without it. */
+  deadKey?: 'block' | 'continue'
+  /** Removes events once they are published, instead of keeping them for the cleaner. */
+  deleteOnPublish?: boolean
+  /** Be woken by writers, beside polling. Default true. */
+  wake?: boolean
+  /** How long what is being published may take when the relay is stopped. Default 10 s. */
+  grace?: Duration
+  classify?: Classify
+  clock?: Clock
+  random?: Random
+}
+
+const RELAY_OPTIONS = [
+  'from',
+  'to',
+  'name',
+  'reader',
+  'shards',
+  'batch',
+  'maxBatch',
+  'concurrency',
+  'poll',
+  'maxPoll',
+  'lease',
+  'attempts',
+  'backoff',
+  'breaker',
+  'deadKey',
+  'deleteOnPublish',
+  'wake',
+  'grace',
+  'classify',
+  'clock',
+  'random',
+] as const
+
+/**
+ * Publishes what transactions left in an outbox:
+ *
+ * 1. take part: say that this relay lives, and learn which share of the outbox is its own;
+ * 2. for each share a flow: take events in order, publish them in batches, settle;
+ * 3. when the shares change, because a relay came, left or died, start and stop flows.
+ */
+export class Relay extends Worker<Tally> {
+  readonly name: string
+  override readonly phase: Phase = 'relays'
+  protected override readonly clock: Clock
+  readonly #options: RelayOptions
+  readonly #publisher: Publisher
+  readonly #reader: Reader
+  readonly #lease: number
+  readonly #maxBatch: number
+  readonly #flows = new Map<Source, Flow>()
+
+  constructor(options: RelayOptions) {
+    super()
+    checkOptions('Relay', options, RELAY_OPTIONS)
+    if (typeof options.from?.reader !== 'function') {
+      throw new WaybillError('INVALID_OPTION', 'Relay: `from` must be an outbox, such as postgres({ pool }).outbox')
+    }
+    this.name = options.name ?? `relay ${options.from.name}`
+    this.clock = options.clock ?? systemClock
+    this.#options = options
+    this.#publisher = publisherOf(options.to)
+    this.#lease = milliseconds(options.lease ?? '60s', 'Relay: lease')
+    if (this.#lease < 100)
+      throw new WaybillError('INVALID_OPTION', `Relay: lease: ${this.#lease} ms is too short; give at least 100 ms`)
+    this.#maxBatch = wholeNumber('Relay: maxBatch', options.maxBatch ?? Math.max(1000, options.batch ?? 0), {
+      max: 10_000,
+    })
+    this.#reader = options.from.reader({
+      reader: oneOf('Relay: reader', options.reader ?? 'auto', READERS),
+      shards: wholeNumber('Relay: shards', options.shards ?? 1, { max: 64 }),
+      lease: this.#lease,
+      deadKey: oneOf('Relay: deadKey', options.deadKey ?? 'block', ['block', 'continue']),
+      deletes: options.deleteOnPublish ?? false,
+      wake: options.wake ?? true,
+      attempts: wholeNumber('Relay: attempts', options.attempts ?? 25),
+      clock: this.clock,
+    })
+    // Settings that are wrong show here, before anything moves.
+    this.#flow({ name: options.from.name, features: {}, open: async () => undefined })
+  }
+
+  /** One round: takes part, takes once from each of its shares, publishes and settles. */
+  async runOnce(): Promise<Tally> {
+    const total: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
+    for (const source of await this.#reader.share()) {
+      const flow = this.#flows.get(source) ?? this.#flow(source)
+      this.#flows.set(source, flow)
+      const tally = await flow.runOnce()
+      for (const kind of Object.keys(total) as (keyof Tally)[]) total[kind] += tally[kind]
+    }
+    return total
+  }
+
+  protected override async prepare(): Promise<void> {
+    await this.#publisher.start?.()
+  }
+
+  protected override async run(signal: AbortSignal): Promise<void> {
+    const sharing = new Task({
+      name: `${this.name}: shares`,
+      every: this.#lease / 3,
+      run: () => this.#rebalance(signal),
+      clock: this.clock,
+    })
+    await sharing.start()
+    if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
+    await sharing.stop()
+  }
+
+  protected override async ended(): Promise<void> {
+    await Promise.all([...this.#flows.values()].map((flow) => flow.stop()))
+    this.#flows.clear()
+    await this.#reader.close()
+  }
+
+  async #rebalance(signal: AbortSignal): Promise<void> {
+    const share = new Set(await this.#reader.share())
+    if (signal.aborted) return
+    const leaving = [...this.#flows].filter(([source]) => !share.has(source))
+    await Promise.all(
+      leaving.map(([source, flow]) => {
+        this.#flows.delete(source)
+        return flow.stop()
+      }),
+    )
+    for (const source of share) {
+      if (this.#flows.has(source)) continue
+      const flow = this.#flow(source)
+      this.#flows.set(source, flow)
+      await flow.start()
+    }
+  }
+
+  #flow(source: Source): Flow {
+    const { batch = 100, concurrency = 2, poll = '1s', maxPoll = '5s', grace = '10s', clock, random } = this.#options
+    const { attempts = 25, backoff, breaker, classify, deadKey = 'block' } = this.#options
+    const publisher = this.#publisher
+    return new Flow({
+      name: source.name,
+      from: source,
+      phase: 'relays',
+      step: {
+        size: this.#maxBatch,
+        ordered: publisher.features.ordered ?? false,
+        batch: async (deliveries: readonly Delivery[], signal) => {
+          const outcomes = await publisher.publish(
+            deliveries.map((delivery) => delivery.message),
+            signal,
+          )
+          return checkOutcomes(publisher.name, outcomes, deliveries.length)
+        },
+      },
+      take: Math.min(batch, this.#maxBatch),
+      concurrency,
+      poll: { base: poll, max: maxPoll },
+      grace,
+      retry: {
+        attempts,
+        deadKey,
+        ...(backoff === undefined ? {} : { backoff }),
+        ...(breaker === undefined ? {} : { breaker }),
+        ...(classify === undefined ? {} : { classify }),
+      },
+      ...(clock === undefined ? {} : { clock }),
+      ...(random === undefined ? {} : { random }),
+    })
+  }
+}

@@ -1,0 +1,163 @@
+import { type Clock, errorSummary, telemetry, uuidv7, WaybillError } from '../core/index.ts'
+import { type Connection, type Database, numberArray, textArray } from '../drivers/sql.ts'
+import type { Demand, Session, Settled, Source } from '../flow/index.ts'
+import { type Becoming, becoming } from './becoming.ts'
+import type { OutboxNames } from './names.ts'
+import { deliveryOf, largePayloads, type OutboxDelivery, type Row, rowOf, withinBytes } from './row.ts'
+import { sql } from './sql.generated.ts'
+
+export interface LeaseOptions {
+  readonly db: Database
+  readonly names: OutboxNames
+  /** Milliseconds. */
+  readonly lease: number
+  readonly attempts: number
+  readonly deletes: boolean
+  readonly prepare: boolean
+  readonly clock: Clock
+  /** Whether this relay may read at all: relays that own the table keep it out. */
+  readonly allowed: () => Promise<boolean>
+}
+
+/**
+ * The outbox read by competing relays: each claims a batch with a token and an expiry, which it renews while it works.
+ * A settlement is fenced by the token. There is no order between relays, nor per key.
+ */
+export function leaseSource(options: LeaseOptions): Source<OutboxDelivery> {
+  return {
+    name: options.names.table.text,
+    features: { redelivers: true },
+    async open() {
+      if (!(await options.allowed())) return undefined
+      const timeout = Math.max(1000, options.lease / 3)
+      const connect = {
+        prepare: options.prepare,
+        timeout,
+        applicationName: `waybill relay ${options.names.table.text}`,
+      }
+      const reader = await options.db.connect(connect)
+      try {
+        return new LeaseSession(options, reader, await options.db.connect(connect))
+      } catch (error) {
+        await reader.release(true)
+        throw error
+      }
+    },
+  }
+}
+
+class LeaseSession implements Session<OutboxDelivery> {
+  readonly extendEvery: number
+  readonly #options: LeaseOptions
+  readonly #reader: Connection
+  readonly #writer: Connection
+  readonly #token = uuidv7()
+  readonly #lost = new AbortController()
+  readonly #sql: Record<'claim' | 'settle' | 'published' | 'extend' | 'large', string>
+  /** Until when what was claimed, or renewed last, is ours. */
+  #deadline = Number.POSITIVE_INFINITY
+
+  constructor(options: LeaseOptions, reader: Connection, writer: Connection) {
+    this.#options = options
+    this.#reader = reader
+    this.#writer = writer
+    this.extendEvery = options.lease / 3
+    const text = (name: keyof typeof sql) => options.names.fill(sql[name])
+    this.#sql = {
+      claim: text('lease-claim'),
+      settle: text('lease-settle'),
+      published: text(options.deletes ? 'lease-deleted' : 'lease-published'),
+      extend: text('lease-extend'),
+      large: text('large-payloads'),
+    }
+    for (const connection of [reader, writer]) connection.onLost((error) => this.#lose(error))
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  live(): boolean {
+    if (this.#options.clock.monotonic() < this.#deadline) return true
+    this.#lose(new WaybillError('LEASE_EXPIRED', 'what was claimed could not be renewed in time'))
+    return false
+  }
+
+  async take({ count, bytes }: Demand): Promise<readonly OutboxDelivery[]> {
+    const { lease, attempts, clock } = this.#options
+    const asked = clock.monotonic()
+    const values = [String(count), this.#token, String(lease), String(attempts)]
+    const rows = (await this.#reader.read('lease-claim', this.#sql.claim, values)).map(rowOf)
+    const claimed = rows.filter((row) => row.state === 'leased')
+    for (const row of rows) if (row.state === 'dead') this.#tellDead(row.eventId, row.cells[7] as string, attempts)
+    if (claimed.length > 0) this.#deadline = Math.min(this.#deadline, asked + lease * 0.9)
+    const fitting = withinBytes(claimed, bytes)
+    if (fitting.length < claimed.length) await this.#giveBack(claimed.slice(fitting.length))
+    const large = await largePayloads(this.#reader, this.#sql.large, fitting)
+    return fitting.map((row) => {
+      const payload = large.get(row.eventId)
+      return payload === undefined ? deliveryOf(row) : deliveryOf(row, payload.json, payload.hex)
+    })
+  }
+
+  async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
+    const plain = batch.filter(([, { kind }]) => kind === 'done').map(([delivery]) => delivery.eventId)
+    const others = batch.filter(([, { kind }]) => kind !== 'done')
+    let changed = 0
+    if (plain.length > 0) {
+      changed += await this.#writer.run('lease-published', this.#sql.published, [this.#token, textArray(plain)])
+    }
+    if (others.length > 0)
+      changed += await this.#become(others.map(([delivery, settlement]) => becoming(delivery, settlement)))
+    return batch.length - changed
+  }
+
+  #giveBack(rows: readonly Row[]): Promise<number> {
+    return this.#become(rows.map((row) => ({ id: row.eventId, becomes: 'ready', attempts: Number(row.cells[11]) })))
+  }
+
+  #become(rows: readonly Becoming[]): Promise<number> {
+    const values = [
+      this.#token,
+      textArray(rows.map((row) => row.id)),
+      textArray(rows.map((row) => row.becomes)),
+      numberArray(rows.map((row) => row.attempts)),
+      textArray(rows.map((row) => (row.after === undefined ? null : String(row.after)))),
+      textArray(rows.map((row) => row.error)),
+    ]
+    return this.#writer.run('lease-settle', this.#sql.settle, values)
+  }
+
+  async extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
+    const { clock, lease, allowed } = this.#options
+    const asked = clock.monotonic()
+    if (deliveries.length > 0) {
+      const ids = textArray(deliveries.map((delivery) => delivery.eventId))
+      await this.#writer.run('lease-extend', this.#sql.extend, [this.#token, ids, String(lease)])
+    }
+    if (!(await allowed())) this.#lose(new WaybillError('TERM_LOST', 'relays that own the table have taken over'))
+    this.#deadline = deliveries.length > 0 ? asked + lease * 0.9 : Number.POSITIVE_INFINITY
+  }
+
+  async close(): Promise<void> {
+    const gone = this.#lost.signal.aborted
+    this.#lose(new WaybillError('CLOSED', 'the session is closed'))
+    await Promise.all([this.#reader.release(gone), this.#writer.release(gone)])
+  }
+
+  #tellDead(id: string, type: string, attempt: number): void {
+    const reason = errorSummary(new WaybillError('CRASHED', 'the relays that worked on it let their leases run out'))
+    telemetry['message.dead'].publish({
+      flow: this.#options.names.table.text,
+      type,
+      id,
+      reason,
+      attempt,
+      tenant: undefined,
+    })
+  }
+
+  #lose(reason: unknown): void {
+    if (!this.#lost.signal.aborted) this.#lost.abort(reason)
+  }
+}

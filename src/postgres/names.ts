@@ -1,0 +1,77 @@
+import { type TableName, tableName } from '../drivers/identifiers.ts'
+
+/** What `deadKey` makes of SQL: which states hold back later events of their key. */
+const BLOCKERS = { block: `'retrying', 'dead', 'held'`, continue: `'retrying', 'held'` }
+/** The same without those that only wait themselves. */
+const STOPPERS = { block: `'retrying', 'dead'`, continue: `'retrying'` }
+
+/** A payload larger than this is not read with the scan, but on its own and within the byte limit. */
+export const INLINE_PAYLOAD = 8192
+
+/** The columns of a row as row.ts reads them. */
+const COLUMNS = `event_id::text, sequence::text, state, topic, key, tenant_id, source, event_type, event_version::text,
+  foreign_id, attributes::text, attempts::text,
+  COALESCE(pg_column_size(payload), octet_length(payload_bytes))::text,
+  CASE WHEN pg_column_size(payload) <= ${INLINE_PAYLOAD} THEN payload::text END,
+  CASE WHEN octet_length(payload_bytes) <= ${INLINE_PAYLOAD} THEN encode(payload_bytes, 'hex') END`
+
+export interface FillOptions {
+  readonly deadKey?: 'block' | 'continue'
+  readonly shard?: number
+  readonly shards?: number
+  /** What the enqueue statement does about an idle relay. */
+  readonly wake?: 'flag' | 'always' | 'off'
+}
+
+/** The tables of one outbox, and SQL with their names filled in. Names are validated and quoted in one place. */
+export class OutboxNames {
+  readonly table: TableName
+
+  constructor(table: string) {
+    this.table = tableName(table, 'outbox')
+  }
+
+  fill(sql: string, options: FillOptions = {}): string {
+    const { table } = this
+    const { deadKey = 'block', shard = 0, shards = 1, wake = 'off' } = options
+    const regclass = `'${table.sql}'::regclass`
+    const values: Record<string, string> = {
+      outbox: table.sql,
+      columns: COLUMNS,
+      blockers: BLOCKERS[deadKey],
+      stoppers: STOPPERS[deadKey],
+      shard: shards === 1 ? '' : ` AND ${shardOf('event')} % ${shards} = ${shard}`,
+      wake: wakeSql(wake, regclass),
+      woken: wake === 'off' ? '' : ', (SELECT count(*) FROM wake) AS woken',
+    }
+    for (const companion of ['terms', 'members', 'audit', 'state', 'archive', 'ids']) {
+      values[companion] = table.companion(companion)
+    }
+    return sql.replace(/\{\{(\w+)\}\}/g, (_, name: string) => {
+      const value = values[name]
+      if (value !== undefined) return value
+      if (name.startsWith('outbox_')) return table.object(name.slice('outbox_'.length))
+      throw new Error(`unknown placeholder {{${name}}}`)
+    })
+  }
+}
+
+/** Events of one key are always in the same shard; those without a key are spread. */
+function shardOf(alias: string): string {
+  return `(hashtextextended(COALESCE(${alias}.key, ${alias}.event_id::text), 0) & 2147483647)`
+}
+
+/** Two numbers that mark "a relay of this table is idle": the first keeps clear of other people's advisory locks. */
+export const WAKE_CLASS = 1463897676
+export const WAKE_LOCK = (regclass: string) => `${WAKE_CLASS}, (${regclass}::oid::bigint % 2147483647)::int`
+
+/**
+ * An idle relay holds, or waits for, an exclusive advisory lock; a writer that is refused the shared one notifies it.
+ * Always notifying would take a global lock in every commit. One PGlite session would be given the shared lock under
+ * its own exclusive one, so there it always notifies.
+ */
+function wakeSql(wake: 'flag' | 'always' | 'off', regclass: string): string {
+  if (wake === 'off') return ''
+  const condition = wake === 'flag' ? ` WHERE NOT pg_try_advisory_xact_lock_shared(${WAKE_LOCK(regclass)})` : ''
+  return `, wake AS (\n  SELECT pg_notify('waybill_' || ${regclass}::oid, '')${condition}\n)`
+}

@@ -1,0 +1,280 @@
+import { type Clock, telemetry, WaybillError } from '../core/index.ts'
+import { type Connection, type Database, numberArray, textArray } from '../drivers/sql.ts'
+import { type Demand, type Session, type Settled, type Source, Task } from '../flow/index.ts'
+import type { Term } from '../outbox/leadership.ts'
+import { type Becoming, becoming } from './becoming.ts'
+import { acquireTerm } from './leadership.ts'
+import type { FillOptions, OutboxNames } from './names.ts'
+import { OwnerScan } from './owner-scan.ts'
+import type { OutboxDelivery } from './row.ts'
+import { sql } from './sql.generated.ts'
+import { Wake } from './wake.ts'
+
+export interface OwnerOptions {
+  readonly db: Database
+  readonly names: OutboxNames
+  readonly member: string
+  readonly shard: number
+  readonly shards: number
+  /** Milliseconds. */
+  readonly lease: number
+  readonly attempts: number
+  readonly deadKey: 'block' | 'continue'
+  readonly deletes: boolean
+  readonly wake: boolean
+  readonly prepare: boolean
+  readonly clock: Clock
+}
+
+/** Of the lease that is left when an owner stops of its own accord: clocks and answers take time. */
+const MARGIN = 0.1
+
+/**
+ * The outbox read by its one owner, or one owner for each shard. Nothing is written to take an event: the owner reads
+ * what is pending in order, remembers what it has in hand, and settles a batch in one statement that is fenced by its
+ * epoch. A row that commits late is found by a later scan, so there are no gaps to get wrong.
+ */
+export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
+  const { names, shard, shards } = options
+  return {
+    name: shards === 1 ? names.table.text : `${names.table.text}/${shard}`,
+    features: { redelivers: true, holdsKeys: true },
+    async open() {
+      // No answer for a third of the lease is as good as none: the term must not run out while we wait.
+      const connect = { prepare: options.prepare, applicationName: `waybill relay ${names.table.text}` }
+      const timeout = Math.max(1000, options.lease / 3)
+      const writer = await options.db.connect({ ...connect, timeout })
+      let reader: Connection | undefined
+      let locker: Connection | undefined
+      try {
+        const asked = options.clock.monotonic()
+        const term = await acquireTerm(writer, names, options.member, shard, options.lease)
+        if (term === undefined) {
+          await writer.release()
+          return undefined
+        }
+        reader = await options.db.connect({ ...connect, timeout })
+        const wakes = options.wake && !reader.pooled
+        if (wakes && !options.db.single) locker = await options.db.connect(connect)
+        const wake = wakes ? await Wake.open(reader, locker, names, options.clock) : undefined
+        if (options.wake && !wakes) {
+          const message = `${names.table.text}: behind a pooler in transaction mode nobody can be notified; the relay polls`
+          telemetry.warning.publish({ where: 'relay', message })
+        }
+        return await OwnerSession.begin(options, term, asked, { writer, reader, locker }, wake)
+      } catch (error) {
+        await Promise.all([writer.release(true), reader?.release(true), locker?.release(true)])
+        throw error
+      }
+    },
+  }
+}
+
+interface Connections {
+  readonly writer: Connection
+  readonly reader: Connection
+  readonly locker: Connection | undefined
+}
+
+class OwnerSession implements Session<OutboxDelivery> {
+  readonly cautious: boolean
+  readonly #options: OwnerOptions
+  readonly #term: Term
+  readonly #connections: Connections
+  readonly #wake: Wake | undefined
+  readonly #scan: OwnerScan
+  readonly #lost = new AbortController()
+  readonly #renewal: Task<void>
+  readonly #sql: { published: string; mixed: string; remove: string; note: string; renew: string; release: string }
+  #deadline: number
+  #noted: string | undefined
+  #sleep: AbortController | undefined
+
+  private constructor(
+    options: OwnerOptions,
+    term: Term,
+    asked: number,
+    connections: Connections,
+    wake: Wake | undefined,
+  ) {
+    this.#options = options
+    this.#term = term
+    this.#connections = connections
+    this.#wake = wake
+    this.cautious = term.abandoned
+    this.#deadline = asked + options.lease * (1 - MARGIN)
+    const { names, deadKey, shard, shards, deletes, lease, clock } = options
+    const fill: FillOptions = { deadKey, shard, shards }
+    this.#scan = new OwnerScan(connections.reader, names, fill, clock)
+    this.#sql = {
+      published: names.fill(sql[deletes ? 'settle-deleted' : 'settle-published']),
+      mixed: names.fill(sql['settle-mixed']),
+      remove: names.fill(sql['delete-published']),
+      note: names.fill(sql['leadership-note']),
+      renew: names.fill(sql['leadership-renew']),
+      release: names.fill(sql['leadership-release']),
+    }
+    const { writer, reader, locker } = connections
+    for (const connection of [writer, reader, locker]) connection?.onLost((error) => this.#lose(error))
+    this.#renewal = new Task({
+      name: `${names.table.text}: renewal`,
+      every: lease / 3,
+      run: () => this.#renew(),
+      clock,
+    })
+  }
+
+  static async begin(
+    options: OwnerOptions,
+    term: Term,
+    asked: number,
+    connections: Connections,
+    wake: Wake | undefined,
+  ): Promise<OwnerSession> {
+    const session = new OwnerSession(options, term, asked, connections, wake)
+    if (term.note !== undefined) await session.#charge(term.note)
+    await session.#renewal.start()
+    return session
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  live(): boolean {
+    if (this.#options.clock.monotonic() < this.#deadline) return true
+    this.#lose(
+      new WaybillError('LEASE_EXPIRED', `the term of ${this.#options.names.table.text} was not renewed in time`),
+    )
+    return false
+  }
+
+  async take(demand: Demand): Promise<readonly OutboxDelivery[]> {
+    const { deliveries, blocked } = await this.#scan.take(demand, this.#wake?.rung() ?? false)
+    if (deliveries.length > 0) this.#wake?.lower()
+    if (blocked.length > 0) {
+      const held = blocked.map((row) => ({
+        id: row.eventId,
+        becomes: 'held' as const,
+        attempts: Number(row.cells[11]),
+      }))
+      await this.#mixed(held)
+      this.#scan.held(blocked)
+    }
+    return deliveries
+  }
+
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    const look = this.#wake === undefined || (await this.#wake.raise())
+    if (look && (await this.#scan.look())) return
+    const due = Math.min(ms, this.#scan.nextTimer)
+    if (due === 0 || signal.aborted) return
+    this.#sleep = new AbortController()
+    const over = AbortSignal.any([signal, this.#sleep.signal])
+    await (this.#wake?.sleep(due, over) ?? this.#options.clock.sleep(due, over))
+    this.#sleep = undefined
+  }
+
+  async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
+    const plain: string[] = []
+    const mixed: Becoming[] = []
+    for (const [delivery, settlement] of batch) {
+      if (settlement.kind === 'release') continue
+      if (settlement.kind === 'done' && delivery.state === 'ready') plain.push(delivery.sequence)
+      else mixed.push(becoming(delivery, settlement))
+    }
+    let stale = 0
+    if (plain.length > 0) stale += await this.#published(plain)
+    if (mixed.length > 0) stale += await this.#mixed(mixed)
+    for (const [delivery, settlement] of batch) {
+      this.#scan.settled(delivery, settlement)
+      if (delivery.eventId === this.#noted) await this.#clearNote()
+    }
+    // A retry sets a timer, and what was given back or unblocked is there to be taken: a wait must not oversleep it.
+    if (plain.length < batch.length) this.#sleep?.abort()
+    return stale
+  }
+
+  async note(delivery: OutboxDelivery): Promise<void> {
+    await this.#writeNote(delivery.eventId)
+    this.#noted = delivery.eventId
+  }
+
+  async close(): Promise<void> {
+    await this.#renewal.stop()
+    const { writer, reader, locker } = this.#connections
+    const { member } = this.#options
+    const gone = this.#lost.signal.aborted
+    if (!gone) {
+      await writer
+        .run('release', this.#sql.release, [member, String(this.#term.shard), this.#term.epoch])
+        .catch(() => {})
+    }
+    this.#lose(new WaybillError('CLOSED', 'the session is closed'))
+    await Promise.all([writer.release(gone), reader.release(gone), locker?.release(true)])
+  }
+
+  async #published(sequences: readonly string[]): Promise<number> {
+    const values = [String(this.#term.shard), this.#term.epoch, numberArray(sequences)]
+    const [row] = await this.#connections.writer.read('settle-published', this.#sql.published, values)
+    return this.#stale(row, sequences.length)
+  }
+
+  async #mixed(rows: readonly Becoming[]): Promise<number> {
+    const values = [
+      String(this.#term.shard),
+      this.#term.epoch,
+      textArray(rows.map((row) => row.id)),
+      textArray(rows.map((row) => row.becomes)),
+      numberArray(rows.map((row) => row.attempts)),
+      textArray(rows.map((row) => (row.after === undefined ? null : String(row.after)))),
+      textArray(rows.map((row) => row.error)),
+    ]
+    const [row] = await this.#connections.writer.read('settle-mixed', this.#sql.mixed, values)
+    const stale = this.#stale(row, rows.length)
+    const published = rows.filter((row) => row.becomes === 'published')
+    // Two statements: a row that was changed by one part of a statement cannot be deleted by another part of it.
+    if (this.#options.deletes && published.length > 0 && stale < rows.length) {
+      await this.#connections.writer.run('delete-published', this.#sql.remove, [
+        textArray(published.map((row) => row.id)),
+      ])
+    }
+    return stale
+  }
+
+  #stale(row: readonly (string | Uint8Array | null)[] | undefined, count: number): number {
+    if (row?.[0] === '0') {
+      this.#lose(new WaybillError('TERM_LOST', `another relay has taken over ${this.#options.names.table.text}`))
+    }
+    return count - Number(row?.[1] ?? 0)
+  }
+
+  async #renew(): Promise<void> {
+    const { clock, lease, member } = this.#options
+    const asked = clock.monotonic()
+    const values = [member, String(this.#term.shard), this.#term.epoch, String(lease)]
+    const renewed = await this.#connections.writer.run('renew', this.#sql.renew, values)
+    if (renewed === 1) this.#deadline = asked + lease * (1 - MARGIN)
+    else this.#lose(new WaybillError('TERM_LOST', `another relay has taken over ${this.#options.names.table.text}`))
+  }
+
+  async #charge(eventId: string): Promise<void> {
+    const values = [String(this.#term.shard), this.#term.epoch, eventId, String(this.#options.attempts)]
+    await this.#connections.writer.query(this.#options.names.fill(sql['charge-noted']), values)
+    const error = new WaybillError('CRASHED', 'the relay before ended while this event was alone in flight')
+    telemetry['message.suspected'].publish({ flow: this.#options.names.table.text, type: '', id: eventId, error })
+  }
+
+  async #clearNote(): Promise<void> {
+    this.#noted = undefined
+    await this.#writeNote(null)
+  }
+
+  async #writeNote(eventId: string | null): Promise<void> {
+    await this.#connections.writer.run('note', this.#sql.note, [String(this.#term.shard), this.#term.epoch, eventId])
+  }
+
+  #lose(reason: unknown): void {
+    if (!this.#lost.signal.aborted) this.#lost.abort(reason)
+  }
+}
