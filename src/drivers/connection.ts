@@ -2,11 +2,13 @@ import { Unavailable, WaybillError } from '../core/index.ts'
 import type { Cell } from './sql.ts'
 
 /**
- * How long BEGIN and ROLLBACK may take, which wait for nobody, and COMMIT, which may wait for a standby. A connection
- * that answers nothing for so long is given up: the other end is gone and TCP has not noticed.
+ * How long BEGIN and ROLLBACK may take, which wait for nobody; COMMIT, which may wait for a standby; and the pool, whose
+ * connections may all be in use. What answers nothing for so long is given up: the other end is gone and TCP has not
+ * noticed.
  */
 export const ANSWER_WITHIN = 10_000
 export const COMMIT_WITHIN = 60_000
+export const CHECKOUT_WITHIN = 60_000
 
 /** The answer, or after `ms` an error; `onLate` then closes what can no longer be trusted. */
 export function answered<T>(
@@ -79,10 +81,10 @@ const names = new Map<string, string>()
 
 /** `LISTEN` takes no parameters. PostgreSQL cuts a channel's name at 63 bytes, and then nobody would be heard. */
 export function channelName(channel: string): string {
-  if (channel === '' || Buffer.byteLength(channel) > 63 || channel.includes('\0')) {
-    throw new WaybillError('INVALID_NAME', 'the name of a channel has 1 to 63 bytes')
+  if (channel === '' || Buffer.byteLength(channel) > 63 || /["\0]/.test(channel)) {
+    throw new WaybillError('INVALID_NAME', "a channel's name has 1 to 63 bytes, and no quotes")
   }
-  return `"${channel.replaceAll('"', '""')}"`
+  return `"${channel}"`
 }
 
 const BYTEA = 17

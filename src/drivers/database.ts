@@ -1,19 +1,46 @@
 import { describe, WaybillError } from '../core/index.ts'
 import { PgDatabase } from './pg.ts'
-import type { PgPool } from './pg-shapes.ts'
+import { PgliteDatabase, type PgliteRoot } from './pglite.ts'
+import { PostgresJsDatabase } from './postgres-js.ts'
+import type { PostgresJsRoot } from './postgres-js-shapes.ts'
+import { isPgClient, isPgliteRoot, isPgPool, isPostgresJsRoot } from './recognise.ts'
 import type { Database } from './sql.ts'
 
+/** What is taken for a database, and the transactions it gives. Drivers overload their methods, so these do too. */
+export interface PoolOf<Tx> {
+  connect(): Promise<Tx>
+  // biome-ignore lint/suspicious/noExplicitAny: the form with a callback, which is not called.
+  connect(callback: any): void
+  readonly totalCount: number
+}
+
+export interface SqlRootOf<Tx> extends Pick<PostgresJsRoot, 'unsafe'> {
+  // biome-ignore lint/suspicious/noExplicitAny: what `begin` answers is not looked at.
+  begin(fn: (tx: Tx) => any): Promise<any>
+  // biome-ignore lint/suspicious/noExplicitAny: the form with options, which is not called.
+  begin(options: string, fn: (tx: Tx) => any): Promise<any>
+}
+
+export interface EmbeddedOf<Tx> extends Pick<PgliteRoot, 'closed'> {
+  transaction<T>(fn: (tx: Tx) => Promise<T>): Promise<T>
+}
+
+export type DatabaseLike<Tx = never> = PoolOf<Tx> | SqlRootOf<Tx> | EmbeddedOf<Tx>
+
 /** The database behind the client that was handed over. */
+export function databaseOf<Tx>(given: PoolOf<Tx>): Database<Tx>
+export function databaseOf<Tx>(given: SqlRootOf<Tx>): Database<Tx>
+export function databaseOf<Tx>(given: EmbeddedOf<Tx>): Database<Tx>
+export function databaseOf(given: unknown): Database
 export function databaseOf(given: unknown): Database {
   if (isPgPool(given)) return new PgDatabase(given) as unknown as Database
-  throw new WaybillError('INVALID_OPTION', `${describe(given)} is not a database; give a pg Pool`)
+  if (isPostgresJsRoot(given)) return new PostgresJsDatabase(given) as unknown as Database
+  if (isPgliteRoot(given)) return new PgliteDatabase(given) as unknown as Database
+  const one = isPgClient(given) ? 'a pg Client is a single connection, and more than one is needed' : undefined
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `${one ?? `${describe(given)} is not a database`}; give a pg Pool, the sql of postgres.js, or a PGlite instance`,
+  )
 }
 
-function isPgPool(given: unknown): given is PgPool {
-  return has(given, 'connect', 'query') && typeof (given as PgPool).totalCount === 'number'
-}
-
-function has(given: unknown, ...methods: string[]): boolean {
-  if ((typeof given !== 'object' && typeof given !== 'function') || given === null) return false
-  return methods.every((method) => typeof (given as Record<string, unknown>)[method] === 'function')
-}
+export { type Recogniser, recognisers, refusePool, type SqlFunction, sqlOf } from './sql-of.ts'

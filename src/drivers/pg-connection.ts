@@ -1,6 +1,7 @@
 import { answered, cellOf, channelName, Loss, refuseListening, statementName } from './connection.ts'
 import { type PgClient, type PgQuery, type PgResult, pgResult } from './pg-shapes.ts'
 import type { Cell, Connection, ConnectOptions, SqlResult, SqlValue } from './sql.ts'
+import { isStatementError } from './transaction.ts'
 
 /** Leaves every column as the text the server sent. */
 const asText = { getTypeParser: (type: number) => (text: string) => cellOf(text, type) }
@@ -99,6 +100,12 @@ export class PgConnection implements Connection {
 
   async #send(query: PgQuery): Promise<PgResult> {
     this.#loss.check()
-    return answered(this.#client.query(query), this.#timeout, this.#onError)
+    try {
+      return await answered(this.#client.query(query), this.#timeout, this.#onError)
+    } catch (error) {
+      // The server's last words come before the end itself: a client given back in between would be used again.
+      if (!isStatementError(error)) this.#onError(error)
+      throw error
+    }
   }
 }

@@ -1,5 +1,5 @@
 import { errorSummary, telemetry, WaybillError } from '../core/index.ts'
-import { ANSWER_WITHIN, answered, COMMIT_WITHIN } from './connection.ts'
+import { ANSWER_WITHIN, answered, CHECKOUT_WITHIN, COMMIT_WITHIN } from './connection.ts'
 import { PgConnection } from './pg-connection.ts'
 import { type PgClient, type PgPool, pgResult } from './pg-shapes.ts'
 import type { Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
@@ -84,7 +84,7 @@ function giveBack(client: PgClient, broken: boolean): void {
 async function begin(pool: PgPool): Promise<PgClient> {
   let client: PgClient
   try {
-    client = await checkOut(pool, undefined)
+    client = await checkOut(pool, CHECKOUT_WITHIN)
   } catch (error) {
     throw cannotBegin(error)
   }
@@ -127,8 +127,8 @@ async function rollback(client: PgClient, original: unknown): Promise<void> {
 }
 
 function transactionClient(client: PgClient, guard: Guard): PgClient {
-  return guarded(client, guard, {
-    query: (...args: [string, unknown[]?]) => {
+  return guarded(client, () => guard.check(), {
+    query: async (...args: [string, unknown[]?]) => {
       guard.check()
       return client.query(...args)
     },

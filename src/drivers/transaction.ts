@@ -1,4 +1,4 @@
-import { describe, errorSummary, telemetry, Unavailable, WaybillError } from '../core/index.ts'
+import { errorSummary, telemetry, Unavailable, WaybillError } from '../core/index.ts'
 
 /** What is said when the server has undone a transaction whose function returned as if all were well. */
 export function rolledBack(cause?: unknown): WaybillError {
@@ -49,30 +49,38 @@ export function keepOriginal(original: unknown, rollback: unknown): void {
 
 /** Throws once the transaction has ended: the same connection may already be in another one's hands. */
 export class Guard {
-  #ended = false
+  #reason: (() => Error) | undefined
 
-  end(): void {
-    this.#ended = true
+  /** The first reason stays. */
+  end(reason?: Error): void {
+    this.#reason ??= reason === undefined ? leaked : () => reason
   }
 
-  readonly check = (): void => {
-    if (!this.#ended) return
-    throw new WaybillError(
-      'TRANSACTION_ENDED',
-      'this transaction has ended; a statement was sent through it afterwards, perhaps one that was not awaited',
-    )
+  check(): void {
+    if (this.#reason !== undefined) throw this.#reason()
   }
 }
 
+function leaked(): WaybillError {
+  return new WaybillError(
+    'TRANSACTION_ENDED',
+    'this transaction has ended; a statement was sent through it afterwards, perhaps by work that was not awaited',
+  )
+}
+
 /**
- * The driver's own transaction object, that refuses to work after the end. `guarded` are the methods that send
- * something; all others pass through. A function (postgres.js) is itself guarded.
+ * The driver's own transaction object, that refuses to work after the end. `replaced` are the methods that send
+ * something; all others pass through. One that is itself a function (postgres.js) asks `check` with its arguments.
  */
-export function guarded<Tx extends object>(tx: Tx, guard: Guard, replaced: Readonly<Record<string, unknown>>): Tx {
+export function guarded<Tx extends object>(
+  tx: Tx,
+  check: (...args: unknown[]) => void,
+  replaced: Readonly<Record<string, unknown>>,
+): Tx {
   const bound = new Map<PropertyKey, unknown>()
   return new Proxy(tx, {
     apply(target, self, args) {
-      guard.check()
+      check(...args)
       return Reflect.apply(target as unknown as (...args: unknown[]) => unknown, self, args)
     },
     get(target, property) {
@@ -82,9 +90,6 @@ export function guarded<Tx extends object>(tx: Tx, guard: Guard, replaced: Reado
       const method = bound.get(property) ?? value.bind(target)
       bound.set(property, method)
       return method
-    },
-    set(_target, property) {
-      throw new WaybillError('INVALID_OPTION', `a transaction's ${describe(String(property))} cannot be set`)
     },
   })
 }

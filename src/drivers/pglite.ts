@@ -1,0 +1,150 @@
+import { answered, cellOf, channelName, Loss } from './connection.ts'
+import type { Cell, Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
+import { cannotBegin, endedInside, rolledBack } from './transaction.ts'
+
+/** What is called of PGlite. */
+export interface PgliteResult {
+  readonly rows: readonly unknown[]
+  readonly affectedRows?: number
+  readonly rowCount?: number
+  readonly command?: string
+}
+
+export interface PgliteOptions {
+  rowMode?: 'array' | 'object'
+  parsers?: Record<number, (text: string) => unknown>
+}
+
+export interface PgliteTransaction {
+  // biome-ignore lint/suspicious/noExplicitAny: PGlite takes any value.
+  query(text: string, values?: any[], options?: PgliteOptions): Promise<PgliteResult>
+  readonly closed: boolean
+}
+
+export interface PgliteRoot {
+  // biome-ignore lint/suspicious/noExplicitAny: PGlite takes any value.
+  query(text: string, values?: any[], options?: PgliteOptions): Promise<PgliteResult>
+  // biome-ignore lint/suspicious/noExplicitAny: the caller's own transaction type.
+  transaction<T>(fn: (tx: any) => Promise<T>): Promise<T>
+  listen(channel: string, onNotify: (payload: string) => void): Promise<unknown>
+  unlisten(channel: string, onNotify: (payload: string) => void): Promise<void>
+  readonly parsers: Record<number | string, unknown>
+  readonly closed: boolean
+}
+
+/** A PGlite instance: PostgreSQL in this process. It has one session, and its own lock gives it to one at a time. */
+export class PgliteDatabase implements Database<PgliteTransaction> {
+  readonly driver = 'pglite'
+  readonly single = true
+  readonly #db: PgliteRoot
+
+  constructor(db: PgliteRoot) {
+    this.#db = db
+  }
+
+  async query(text: string, values?: readonly SqlValue[]): Promise<SqlResult> {
+    return pgliteResult(await this.#db.query(text, values as unknown[]))
+  }
+
+  async connect(options: ConnectOptions): Promise<Connection> {
+    await answered(this.#db.query('SELECT 1'), options.timeout, () => {})
+    return new PgliteConnection(this.#db, options.timeout)
+  }
+
+  async transaction<T>(fn: (tx: PgliteTransaction) => Promise<T>): Promise<T> {
+    let begun = false
+    try {
+      return await this.#db.transaction(async (tx: PgliteTransaction) => {
+        begun = true
+        const value = await fn(tx)
+        if (tx.closed) throw endedInside()
+        await refuseAborted(tx)
+        return value
+      })
+    } catch (error) {
+      throw begun ? error : cannotBegin(error)
+    }
+  }
+}
+
+/**
+ * PGlite does not look at the answer to COMMIT, so the transaction is asked before: a savepoint can be set only in one
+ * that is open and not aborted.
+ */
+async function refuseAborted(tx: PgliteTransaction): Promise<void> {
+  try {
+    await tx.query('SAVEPOINT waybill_end')
+  } catch (error) {
+    const { code } = error as { code?: unknown }
+    throw code === '25P02' ? rolledBack() : code === '25P01' ? endedInside() : error
+  }
+}
+
+export function pgliteResult(result: PgliteResult): SqlResult {
+  const count = result.rowCount ?? (result.affectedRows || result.rows.length)
+  return { rows: result.rows as Record<string, unknown>[], count, command: result.command }
+}
+
+/** The one session again: transactions and other connections wait in the same line. */
+class PgliteConnection implements Connection {
+  readonly pooled = false
+  readonly #db: PgliteRoot
+  readonly #timeout: number | undefined
+  readonly #loss = new Loss()
+  readonly #unlisten: (() => Promise<void>)[] = []
+  #options: PgliteOptions | undefined
+
+  constructor(db: PgliteRoot, timeout: number | undefined) {
+    this.#db = db
+    this.#timeout = timeout
+  }
+
+  async query(text: string, values?: readonly SqlValue[]): Promise<SqlResult> {
+    return pgliteResult(await this.#send(text, values))
+  }
+
+  async read(_name: string, text: string, values: readonly SqlValue[]): Promise<readonly (readonly Cell[])[]> {
+    this.#options ??= { rowMode: 'array', parsers: asText(this.#db) }
+    return (await this.#send(text, values, this.#options)).rows as Cell[][]
+  }
+
+  async run(_name: string, text: string, values: readonly SqlValue[]): Promise<number> {
+    return pgliteResult(await this.#send(text, values)).count
+  }
+
+  async listen(channel: string, onNotify: () => void): Promise<void> {
+    this.#loss.check()
+    const name = channelName(channel)
+    const heard = () => onNotify()
+    await this.#db.listen(name, heard)
+    // The function that listen() answers forgets the quotes, and with them the case.
+    this.#unlisten.push(() => this.#db.unlisten(name, heard))
+  }
+
+  onLost(listener: (error: unknown) => void): void {
+    this.#loss.listen(listener)
+  }
+
+  async release(): Promise<void> {
+    this.#loss.close()
+    if (this.#db.closed) return
+    await Promise.all(this.#unlisten.splice(0).map((unlisten) => unlisten().catch(() => {})))
+  }
+
+  /** A long transaction of the program itself keeps everybody waiting here, so being late is an error but no loss. */
+  async #send(text: string, values?: readonly SqlValue[], options?: PgliteOptions): Promise<PgliteResult> {
+    this.#loss.check()
+    try {
+      return await answered(this.#db.query(text, values as unknown[], options), this.#timeout, () => {})
+    } catch (error) {
+      if (this.#db.closed) this.#loss.tell(error)
+      throw error
+    }
+  }
+}
+
+/** Every parser it knows of replaced: what has none stays text anyhow. */
+function asText(db: PgliteRoot): Record<number, (text: string) => unknown> {
+  const types = Object.keys(db.parsers).map(Number)
+  return Object.fromEntries(types.map((type) => [type, (text: string) => cellOf(text, type)]))
+}
