@@ -131,6 +131,8 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       flow: this.name,
       step: this.#step,
       concurrency: this.#limits.concurrency,
+      count: this.#limits.count,
+      bytes: this.#limits.bytes,
       features: this.#from.features,
       window: this.#window,
       retry: this.#limits.retry,
@@ -142,6 +144,9 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
 
   async #work(session: Session<D>, pump: Pump<D>, signal: AbortSignal): Promise<void> {
     const over = AbortSignal.any([signal, session.lost])
+    // At once: nothing goes out after a stop.
+    if (signal.aborted) pump.close()
+    else signal.addEventListener('abort', () => pump.close(), { once: true })
     const renewal = await this.#renewal(session, pump)
     await this.#answered(this.#takeAll(session, pump, over), over)
     await this.#drain(session, pump)
@@ -167,8 +172,8 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     let ask = Math.min(this.#limits.take, this.#limits.count)
     let idle = this.#limits.poll.base
     const room = (): boolean => {
+      if (hand.full) return false
       const free = this.#limits.count - hand.count
-      if (free <= 0 || hand.bytes >= this.#limits.bytes) return false
       // Not for one or two at a time while there is work: a take costs a round trip.
       return free >= Math.min(ask, this.#limits.count >> 1) || pump.hungry
     }

@@ -11,6 +11,9 @@ export interface HandSettings {
   readonly features: SourceFeatures
   readonly retry: RetryPolicy
   readonly clock: Clock
+  /** How much may be in hand. */
+  readonly count: number
+  readonly bytes: number
 }
 
 export type Failure = Exclude<Outcome, { kind: 'ok' }>
@@ -55,6 +58,10 @@ export class Hand<D extends Delivery<Message>> {
   /** All that is not out with a call of the step. */
   get waiting(): readonly D[] {
     return [...this.#settler.unwritten.map(([delivery]) => delivery), ...this.#resting, ...this.lanes.all()]
+  }
+
+  get full(): boolean {
+    return this.count >= this.#settings.count || this.bytes >= this.#settings.bytes
   }
 
   /** A take begins: what it brings may be older than what is settled meanwhile. */
@@ -153,6 +160,11 @@ export class Hand<D extends Delivery<Message>> {
       this.#rest(delivery, settlement)
       return
     }
+    this.#settleFailed(delivery, settlement, behind)
+  }
+
+  #settleFailed(delivery: D, settlement: Settlement, behind: readonly D[]): void {
+    const { key } = delivery
     this.settle(delivery, settlement)
     if (key === undefined) return
     if (this.#holds(settlement)) {
@@ -162,6 +174,13 @@ export class Hand<D extends Delivery<Message>> {
     }
     this.lanes.putWaiting(key, behind)
     this.lanes.finished(key)
+  }
+
+  /** Others are to go before this one, uncharged. Where no others could come in, it leaves, to come again later. */
+  postpone(delivery: D, after: number, error: unknown): void {
+    const alone = this.lanes.ready === 0 && this.full
+    if (!alone || !this.#settings.features.redelivers) this.lanes.putLast(delivery)
+    else this.#settleFailed(delivery, { kind: 'retry', after, error, charged: false }, [])
   }
 
   #settlement(delivery: D, failure: Failure): Settlement {
@@ -208,6 +227,10 @@ export class Hand<D extends Delivery<Message>> {
   /** From now on a settlement that cannot be written is not tried again: it would keep a stop from ending. */
   lastTry(): void {
     this.#settler.lastTry()
+  }
+
+  end(): void {
+    this.#settler.end()
   }
 
   /** The source knows: there is room again. */

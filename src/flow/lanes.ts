@@ -20,6 +20,8 @@ export class Lanes<D extends Delivery<Message>> {
   readonly #lanes = new Map<string, Lane<D>>()
   #ready: D[] = []
   #head = 0
+  /** How many at the head were put back, in their old order. */
+  #returned = 0
   #waiting = 0
 
   /** `false`: its key is held, so it must be given back. */
@@ -54,6 +56,7 @@ export class Lanes<D extends Delivery<Message>> {
   take(): D {
     const delivery = this.#ready[this.#head]!
     this.#head++
+    if (this.#returned > 0) this.#returned--
     if (this.#head === this.#ready.length) {
       this.#ready = []
       this.#head = 0
@@ -74,7 +77,7 @@ export class Lanes<D extends Delivery<Message>> {
     return this.#next(this.#lanes.get(key)!)!
   }
 
-  /** Runs go back to the front as they were: the first of each key is ready, the others wait in its lane. */
+  /** Runs go back to the front, behind those put back before: the first of a key is ready, the others wait in its lane. */
   putBack(deliveries: readonly D[]): void {
     const front: D[] = []
     const behind = new Map<string, D[]>()
@@ -85,8 +88,10 @@ export class Lanes<D extends Delivery<Message>> {
       if (delivery.key !== undefined && others === undefined) behind.set(delivery.key, [])
     }
     for (const [key, others] of behind) this.putWaiting(key, others)
-    this.#ready = [...front, ...this.#ready.slice(this.#head)]
+    const at = this.#head + this.#returned
+    this.#ready = [...this.#ready.slice(this.#head, at), ...front, ...this.#ready.slice(at)]
     this.#head = 0
+    this.#returned += front.length
   }
 
   /** To the front of the lane, behind the one that is out. */
@@ -138,6 +143,7 @@ export class Lanes<D extends Delivery<Message>> {
     const all = this.all()
     this.#ready = []
     this.#head = 0
+    this.#returned = 0
     this.#waiting = 0
     this.#lanes.clear()
     return all

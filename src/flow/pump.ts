@@ -59,9 +59,9 @@ export class Pump<D extends Delivery<Message>> {
     return [...this.hand.waiting, ...this.#calls.flatMap((call) => (call.busy ? call.run : []))]
   }
 
-  /** Could do more if there were more. */
+  /** Could do more if there were more; or needs others, to see whether it is one message that fails or all of them. */
   get hungry(): boolean {
-    return this.hand.lanes.ready === 0 && this.inFlight < this.#window.size
+    return this.paused || (this.hand.lanes.ready === 0 && this.inFlight < this.#window.size)
   }
 
   /** What a take brought, which may be nothing. */
@@ -277,10 +277,10 @@ export class Pump<D extends Delivery<Message>> {
       const { type, id } = delivery.message
       telemetry['message.suspected'].publish({ flow: this.#settings.flow, type, id, error })
       this.hand.fail([delivery], { kind: 'failed', error }, began)
-    } else {
-      this.hand.lanes.putLast(delivery)
+      this.#pause(error)
+      return
     }
-    this.#pause(error)
+    this.hand.postpone(delivery, this.#pause(error), error)
   }
 
   #fellTogether(call: Call<D>, error: unknown, again: readonly D[]): void {
@@ -293,7 +293,7 @@ export class Pump<D extends Delivery<Message>> {
     else this.hand.lanes.putBack(run)
   }
 
-  #pause(error: unknown): void {
+  #pause(error: unknown): number {
     const { flow, retry, clock } = this.#settings
     const { failures, era } = this.#window
     const retryIn = retry.breaker(failures)
@@ -303,6 +303,7 @@ export class Pump<D extends Delivery<Message>> {
     clock.sleep(retryIn, this.#abort.signal).then(() => {
       if (era === this.#window.era) this.probe()
     })
+    return retryIn
   }
 
   /** Ends a pause: the next dispatch is the probe. */
@@ -350,8 +351,9 @@ export class Pump<D extends Delivery<Message>> {
     }
   }
 
-  /** The session is closed: whatever a late take brings is no longer ours. */
+  /** The session is about to be closed: nothing more is told, and what a late take brings is no longer ours. */
   end(): void {
     this.#ended = true
+    this.hand.end()
   }
 }

@@ -19,6 +19,7 @@ export class Settler<D extends Delivery<Message>> {
   #batch: readonly Settled<D>[] = []
   #writing: Promise<void> | undefined
   #scheduled = false
+  #ended = false
 
   constructor(
     flow: string,
@@ -65,6 +66,11 @@ export class Settler<D extends Delivery<Message>> {
     this.#patience.abort()
   }
 
+  /** The session is about to be closed: nothing more is written to it. */
+  end(): void {
+    this.#ended = true
+  }
+
   readonly #begin = (): void => {
     this.#scheduled = false
     if (this.#writing !== undefined || this.#gathered.length === 0) return
@@ -87,7 +93,7 @@ export class Settler<D extends Delivery<Message>> {
   async #writeBatch(batch: readonly Settled<D>[]): Promise<boolean> {
     const { lost } = this.#session
     const over = this.#over
-    for (let failures = 1; !lost.aborted; failures++) {
+    for (let failures = 1; !lost.aborted && !this.#ended; failures++) {
       const began = this.#clock.monotonic()
       try {
         const stale = await this.#session.settle(batch)

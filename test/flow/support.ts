@@ -69,6 +69,8 @@ export class Store implements Source<Held> {
     close?: () => unknown
     extend?: () => unknown
   } = {}
+  /** Called with what a take found, before it is answered. */
+  afterTake: (() => unknown) | undefined
   wait: Session['wait']
   readonly #clock: FakeClock
   readonly #options: StoreOptions
@@ -128,6 +130,7 @@ export class Store implements Source<Held> {
     this.events.push({ kind: 'open' })
     const controller = new AbortController()
     const mine = new Set<Held>()
+    let closed = false
     this.controller = controller
     this.#inHand = mine
     const { cautious, extendEvery, live } = this.#options
@@ -138,13 +141,17 @@ export class Store implements Source<Held> {
         if (controller.signal.aborted) return []
         const given = this.#take(demand, mine)
         this.events.push({ kind: 'take', at: this.#clock.monotonic(), demand, given: given.length })
+        await this.afterTake?.()
         return given
       },
       settle: async (batch) => {
+        if (closed) throw new Fault('settled after the session was closed')
         await this.before.settle?.(batch)
+        if (closed) return batch.length
         return this.#settle(batch, mine, controller.signal)
       },
       close: async () => {
+        closed = true
         await this.before.close?.()
         this.events.push({ kind: 'close' })
         for (const { row } of mine) row.state = 'ready'
