@@ -183,6 +183,13 @@ export const METRICS: readonly Metric[] = [
     from: { 'task.failed': ({ task }, write) => write({ task }, 1) },
   },
   {
+    kind: 'gauge',
+    name: 'waybill_relay_shards',
+    help: 'In how many shards this relay reads its outbox, by reader (owner, lease).',
+    labels: ['table', 'reader'],
+    from: { 'relay.reader': ({ table, reader, shards }, write) => write({ table, reader }, shards) },
+  },
+  {
     kind: 'counter',
     name: 'waybill_warnings_total',
     help: 'Things a person should know; the log has the words.',
