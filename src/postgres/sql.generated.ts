@@ -243,7 +243,7 @@ DROP TABLE IF EXISTS {{outbox}};`,
   THEN 't' END
 FROM {{outbox}} event
 WHERE state = 'ready' AND sequence > $1::text::bigint{{shard}}
-ORDER BY sequence LIMIT $2::text::int`,
+ORDER BY event.sequence LIMIT $2::text::int`,
   'scan-behind': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
     AND (SELECT EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})))
@@ -252,13 +252,13 @@ ORDER BY sequence LIMIT $2::text::int`,
   THEN 't' END
 FROM {{outbox}} event
 WHERE state = 'ready' AND sequence <= $1::text::bigint AND sequence <> ALL ($3::text::bigint[]){{shard}}
-ORDER BY sequence LIMIT $2::text::int`,
+ORDER BY event.sequence LIMIT $2::text::int`,
   'scan-held': `SELECT {{columns}}, NULL
 FROM {{outbox}} event
 WHERE key = ANY ($1::text::text[]) AND state = 'held' AND sequence <> ALL ($3::text::bigint[]){{shard}}
   AND NOT EXISTS (SELECT 1 FROM {{outbox}} earlier
     WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{stoppers}}))
-ORDER BY sequence LIMIT $2::text::int`,
+ORDER BY event.sequence LIMIT $2::text::int`,
   'scan-timers': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
     AND EXISTS (SELECT 1 FROM {{outbox}} earlier
@@ -267,7 +267,7 @@ ORDER BY sequence LIMIT $2::text::int`,
 FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
   AND sequence <> ALL ($2::text::bigint[]){{shard}}
-ORDER BY available_at, sequence LIMIT $1::text::int`,
+ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
   'serialize': `SELECT count(pg_advisory_xact_lock(1463897677, bucket)) FROM (
   SELECT DISTINCT ((hashtextextended('{{outbox}}' || key, 0) & 2147483647) % $2::text::int)::int AS bucket
   FROM unnest($1::text::text[]) AS keys (key) ORDER BY bucket

@@ -1,7 +1,7 @@
 -- Ready events beyond what was read so far. $1 the sequence read up to, $2 how many.
 --
 -- `blocked`: an earlier event of its key has failed or waits. The first EXISTS is asked once per scan; the second, per
--- row, only where there is any blocker at all.
+-- row, only where there is any blocker at all. The order is by event.sequence: plain `sequence` would mean the text.
 
 SELECT {{columns}},
   CASE WHEN key IS NOT NULL
@@ -11,4 +11,4 @@ SELECT {{columns}},
   THEN 't' END
 FROM {{outbox}} event
 WHERE state = 'ready' AND sequence > $1::text::bigint{{shard}}
-ORDER BY sequence LIMIT $2::text::int
+ORDER BY event.sequence LIMIT $2::text::int

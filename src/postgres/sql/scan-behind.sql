@@ -9,4 +9,4 @@ SELECT {{columns}},
   THEN 't' END
 FROM {{outbox}} event
 WHERE state = 'ready' AND sequence <= $1::text::bigint AND sequence <> ALL ($3::text::bigint[]){{shard}}
-ORDER BY sequence LIMIT $2::text::int
+ORDER BY event.sequence LIMIT $2::text::int

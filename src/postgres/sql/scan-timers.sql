@@ -9,4 +9,4 @@ SELECT {{columns}},
 FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
   AND sequence <> ALL ($2::text::bigint[]){{shard}}
-ORDER BY available_at, sequence LIMIT $1::text::int
+ORDER BY event.available_at, event.sequence LIMIT $1::text::int
