@@ -141,7 +141,6 @@ class LeaseSession implements Session<OutboxDelivery> {
 
   async close(): Promise<void> {
     const gone = this.#lost.signal.aborted
-    this.#lose(new WaybillError('CLOSED', 'the session is closed'))
     await Promise.all([this.#reader.release(gone), this.#writer.release(gone)])
   }
 

@@ -210,7 +210,6 @@ class OwnerSession implements Session<OutboxDelivery> {
         .run('release', this.#sql.release, [member, String(this.#term.shard), this.#term.epoch])
         .catch(() => {})
     }
-    this.#lose(new WaybillError('CLOSED', 'the session is closed'))
     await Promise.all([writer.release(gone), reader.release(gone), locker?.release(true)])
   }
 

@@ -85,10 +85,9 @@ WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND exp
   SELECT event_id FROM {{outbox}}
   WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
   ORDER BY available_at LIMIT GREATEST(1, $1::text::int / 4) FOR UPDATE SKIP LOCKED
-), freed AS (
-  SELECT event_id FROM {{outbox}} WHERE state = 'held' AND key IS NOT NULL
-  LIMIT CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held') THEN $1::text::int ELSE 0 END
-  FOR UPDATE SKIP LOCKED
+), held AS (
+  SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'
+  LIMIT GREATEST(1, $1::text::int / 4) FOR UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE {{outbox}} event SET
     attempts = attempts + CASE WHEN state = 'leased' THEN 1 ELSE 0 END,
@@ -98,7 +97,7 @@ WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND exp
     locked_at = clock_timestamp(),
     available_at = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN NULL
       ELSE clock_timestamp() + $3::text::float8 * interval '1 millisecond' END
-  WHERE event_id IN (SELECT event_id FROM ready UNION ALL SELECT event_id FROM due UNION ALL SELECT event_id FROM freed)
+  WHERE event_id IN (SELECT event_id FROM ready UNION ALL SELECT event_id FROM due UNION ALL SELECT event_id FROM held)
   RETURNING {{columns}}, sequence AS place
 )
 SELECT * FROM claimed ORDER BY place`,

@@ -1,8 +1,8 @@
 -- $1 how many, $2 the lease's token, $3 its length in ms, $4 the most attempts.
 --
--- Claims what is due, skipping what another relay is claiming: ready events in order, then timers, then leases that ran
--- out. A lease that ran out counts as an attempt, since its holder may have died of the event; one without attempts left
--- is dead. Answers the rows; those that died are marked.
+-- Claims what is due, skipping what another relay is claiming: ready events in order, timers and leases that ran out,
+-- and what an owner left held, since competing relays keep no order. A lease that ran out counts as an attempt, since
+-- its holder may have died of the event; one without attempts left is dead. Answers the rows, the dead among them.
 
 WITH ready AS (
   SELECT event_id FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT $1::text::int FOR UPDATE SKIP LOCKED
@@ -10,10 +10,9 @@ WITH ready AS (
   SELECT event_id FROM {{outbox}}
   WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
   ORDER BY available_at LIMIT GREATEST(1, $1::text::int / 4) FOR UPDATE SKIP LOCKED
-), freed AS (
-  SELECT event_id FROM {{outbox}} WHERE state = 'held' AND key IS NOT NULL
-  LIMIT CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held') THEN $1::text::int ELSE 0 END
-  FOR UPDATE SKIP LOCKED
+), held AS (
+  SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'
+  LIMIT GREATEST(1, $1::text::int / 4) FOR UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE {{outbox}} event SET
     attempts = attempts + CASE WHEN state = 'leased' THEN 1 ELSE 0 END,
@@ -23,7 +22,7 @@ WITH ready AS (
     locked_at = clock_timestamp(),
     available_at = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN NULL
       ELSE clock_timestamp() + $3::text::float8 * interval '1 millisecond' END
-  WHERE event_id IN (SELECT event_id FROM ready UNION ALL SELECT event_id FROM due UNION ALL SELECT event_id FROM freed)
+  WHERE event_id IN (SELECT event_id FROM ready UNION ALL SELECT event_id FROM due UNION ALL SELECT event_id FROM held)
   RETURNING {{columns}}, sequence AS place
 )
 SELECT * FROM claimed ORDER BY place

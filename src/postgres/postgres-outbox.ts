@@ -1,0 +1,86 @@
+import { checkOptions, Message, oneOf, WaybillError } from '../core/index.ts'
+import type { Database } from '../drivers/sql.ts'
+import { topicOf } from '../flow/index.ts'
+import type { OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
+import { PostgresOutboxAdmin } from './admin.ts'
+import { PostgresLeadership } from './leadership.ts'
+import { OutboxNames } from './names.ts'
+import { Enqueue, type PostgresEnqueueOptions } from './outbox.ts'
+import { PostgresReader } from './reader.ts'
+
+export interface PostgresOutboxOptions {
+  /** Default `outbox`. With a schema before it if needed: `billing.outbox`. */
+  table?: string
+  /** The topic of events for which none is given. Default: the event's type. */
+  topic?: string | ((message: Message) => string)
+  /**
+   * How an idle relay is told of new events. `flag` (default) costs a writer nothing while relays are busy. `off` for
+   * those who use PREPARE TRANSACTION, which NOTIFY makes fail; relays then poll.
+   */
+  wake?: 'flag' | 'off'
+  /** Takes a pool in place of a transaction: the event is then committed on its own. Default false. */
+  allowPool?: boolean
+  /** Prepares the relay's statements. Default true; off by itself behind a pooler in transaction mode. */
+  prepare?: boolean
+}
+
+const OPTIONS = ['table', 'topic', 'wake', 'allowPool', 'prepare'] as const
+
+/** An outbox in a PostgreSQL table. */
+export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxReader {
+  readonly names: OutboxNames
+  readonly admin: PostgresOutboxAdmin
+  readonly leadership: PostgresLeadership
+  readonly #db: Database<Tx>
+  readonly #enqueue: Enqueue
+  readonly #prepare: boolean
+  readonly #current: () => Tx | undefined
+
+  constructor(db: Database<Tx>, current: () => Tx | undefined, options: PostgresOutboxOptions = {}) {
+    checkOptions('outbox', options, OPTIONS)
+    const { table = 'outbox', topic, wake = 'flag', allowPool = false, prepare = true } = options
+    this.names = new OutboxNames(table)
+    this.#db = db
+    this.#current = current
+    this.#prepare = prepare
+    this.admin = new PostgresOutboxAdmin(db, this.names)
+    this.leadership = new PostgresLeadership(db, this.names)
+    this.#enqueue = new Enqueue({
+      names: this.names,
+      wake: oneOf('outbox: wake', wake, ['flag', 'off']) === 'off' ? 'off' : db.single ? 'always' : 'flag',
+      topic: topic === undefined ? topicOf : typeof topic === 'function' ? topic : () => topic,
+      allowPool,
+    })
+  }
+
+  get name(): string {
+    return this.names.table.text
+  }
+
+  /**
+   * Writes events in a transaction: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
+   * `withTransaction` has begun. Answers their sequence numbers.
+   */
+  enqueue(tx: Tx, event: Message, options?: PostgresEnqueueOptions): Promise<string>
+  enqueue(tx: Tx, events: readonly Message[], options?: PostgresEnqueueOptions): Promise<string[]>
+  enqueue(event: Message, options?: PostgresEnqueueOptions): Promise<string>
+  enqueue(events: readonly Message[], options?: PostgresEnqueueOptions): Promise<string[]>
+  async enqueue(...given: unknown[]): Promise<string | string[]> {
+    const ambient = given[0] instanceof Message || Array.isArray(given[0])
+    const [tx, events, options] = ambient ? [this.#ambient(), ...given] : given
+    return this.#enqueue.run(tx, events as Message, options as PostgresEnqueueOptions | undefined)
+  }
+
+  reader(options: ReaderOptions): Reader {
+    return new PostgresReader(this.#db, this.names, this.#prepare, options)
+  }
+
+  #ambient(): Tx {
+    const tx = this.#current()
+    if (tx !== undefined) return tx
+    throw new WaybillError(
+      'NO_TRANSACTION',
+      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event)',
+    )
+  }
+}
