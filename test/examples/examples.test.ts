@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, test } from 'vitest'
@@ -38,6 +38,19 @@ describe('examples', () => {
     expect(output).toBe(readFileSync(join(root, 'examples', name.replace(/\.ts$/, '.out')), 'utf8'))
     expect(code).toBe(0)
   })
+})
+
+test('the first sample of the README prints what stands below it', async () => {
+  const [, code, output] = /```ts\n(.*?)```\n\n```\n(.*?)```/s.exec(readFileSync(join(root, 'README.md'), 'utf8'))!
+  // Inside the repository, so that the package is found by its own name.
+  mkdirSync(join(root, '.cache'), { recursive: true })
+  const folder = mkdtempSync(join(root, '.cache', 'readme-'))
+  try {
+    writeFileSync(join(folder, 'first.ts'), code!)
+    expect(await node('--import', 'tsx', join(folder, 'first.ts'))).toEqual({ code: 0, output, errors: '' })
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
 })
 
 describe('demo', () => {
