@@ -3,6 +3,16 @@ export type { FlowOptions, FlowSettings } from './flow-options.ts'
 export { type RunOptions, run, type Stoppable, shutdownSignal } from './lifecycle.ts'
 export { checkOutcomes, outcomeOf, publisherOf } from './outcome.ts'
 export {
+  type FinitePipe,
+  fromIterable,
+  type Generate,
+  type GivenUp,
+  generate,
+  type Pipe,
+  type Sink,
+  sink,
+} from './pipes.ts'
+export {
   OK,
   type Outcome,
   type Publisher,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { DONE, Message, type RawMessage, RELEASE, Reject } from '../../src/core/index.ts'
-import { Flow, OK, type Publisher } from '../../src/flow/index.ts'
-import { fromIterable, generate, sink } from '../../src/flow/pipes.ts'
+import { Flow, fromIterable, generate, OK, type Publisher, sink } from '../../src/flow/index.ts'
+
 import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 
 const { signal } = new AbortController()
