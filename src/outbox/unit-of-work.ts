@@ -1,3 +1,6 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { errorSummary, telemetry, WaybillError } from '../core/index.ts'
+
 /**
  * A transaction around a piece of work. `Tx` is the driver's own transaction type, so that the caller's code and the
  * outbox write through the same one.
@@ -13,4 +16,129 @@ export interface UnitOfWork<Tx = unknown> {
   current(): Tx | undefined
   /** Runs after the commit of the current transaction, and never when it is rolled back. */
   afterCommit(fn: () => void): void
+}
+
+/** Begins a transaction, runs `fn` in it, commits; rolls back when it throws, and throws that. */
+export type Begin<Tx> = <T>(fn: (tx: Tx) => Promise<T>) => Promise<T>
+
+/** One transaction, and all who take part in it. */
+interface Scope<Tx> {
+  readonly tx: Tx
+  readonly joined: Set<Promise<unknown>>
+  readonly hooks: (() => unknown)[]
+  /** The first failure of one that joined. */
+  doomed: { readonly error: unknown } | undefined
+  ended: boolean
+}
+
+/**
+ * A unit of work over anything that can begin a transaction. The current one is found through AsyncLocalStorage, which
+ * is made with the first transaction: from then on it costs every async call in the process a little.
+ */
+export class AmbientUnitOfWork<Tx = unknown> implements UnitOfWork<Tx> {
+  readonly #begin: Begin<Tx>
+  #storage: AsyncLocalStorage<Scope<Tx>> | undefined
+
+  constructor(begin: Begin<Tx>) {
+    this.#begin = begin
+  }
+
+  async withTransaction<T>(fn: (tx: Tx) => Promise<T>): Promise<T> {
+    const outer = this.#scope()
+    if (outer !== undefined) return join(outer, fn)
+    this.#storage ??= new AsyncLocalStorage()
+    const storage = this.#storage
+    const hooks: (() => unknown)[] = []
+    const value = await this.#begin(async (tx) => {
+      const scope: Scope<Tx> = { tx, joined: new Set(), hooks, doomed: undefined, ended: false }
+      try {
+        return await storage.run(scope, () => runAll(scope, fn))
+      } finally {
+        scope.ended = true
+      }
+    })
+    for (const hook of hooks) runHook(hook)
+    return value
+  }
+
+  current(): Tx | undefined {
+    return this.#scope()?.tx
+  }
+
+  /** The current transaction; throws when there is none: what must be atomic never falls back to something else. */
+  required(): Tx {
+    return this.#requiredScope('a transaction is required').tx
+  }
+
+  /** For adapters that work either way: the current transaction, or else `fallback`; without one it is required. */
+  executor(): Tx
+  executor<Fallback>(fallback: Fallback): Tx | Fallback
+  executor<Fallback>(fallback?: Fallback): Tx | Fallback {
+    return this.current() ?? fallback ?? this.required()
+  }
+
+  afterCommit(fn: () => void): void {
+    this.#requiredScope('afterCommit() needs a transaction').hooks.push(fn)
+  }
+
+  /** Work that outlives its transaction still sees it here, but must not use it any more. */
+  #scope(): Scope<Tx> | undefined {
+    const scope = this.#storage?.getStore()
+    return scope === undefined || scope.ended ? undefined : scope
+  }
+
+  #requiredScope(what: string): Scope<Tx> {
+    const scope = this.#scope()
+    if (scope !== undefined) return scope
+    const ended = this.#storage?.getStore() !== undefined
+    const why = ended
+      ? 'the one this work began in has ended; await all work within it'
+      : 'call it in withTransaction()'
+    throw new WaybillError('NO_TRANSACTION', `${what}, and there is none: ${why}`)
+  }
+}
+
+/** Commit and rollback wait for everybody who joined, so that nobody's work is cut in two. */
+async function runAll<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promise<T> {
+  let value: T
+  try {
+    value = await fn(scope.tx)
+  } finally {
+    while (scope.joined.size > 0) await Promise.allSettled(scope.joined)
+  }
+  if (scope.doomed === undefined) return value
+  throw new WaybillError(
+    'ROLLBACK_ONLY',
+    'the transaction is rolled back, because a part of it failed, even though that error was caught',
+    { cause: scope.doomed.error },
+  )
+}
+
+async function join<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promise<T> {
+  const work = (async () => {
+    try {
+      return await fn(scope.tx)
+    } catch (error) {
+      scope.doomed ??= { error }
+      throw error
+    }
+  })()
+  scope.joined.add(work)
+  try {
+    return await work
+  } finally {
+    scope.joined.delete(work)
+  }
+}
+
+/** The commit has happened, so that a hook's failure can only be told. */
+function runHook(hook: () => unknown): void {
+  const failed = (error: unknown) => {
+    telemetry.warning.publish({ where: 'afterCommit', message: `a hook failed: ${errorSummary(error)}` })
+  }
+  try {
+    Promise.resolve(hook()).catch(failed)
+  } catch (error) {
+    failed(error)
+  }
 }

@@ -1,0 +1,147 @@
+import { checkOptions, type Message, RetryLater, WaybillError } from '../core/index.ts'
+import { type Context, caused, type Middleware, outputList } from '../router/index.ts'
+import type { EnqueueOptions } from './store.ts'
+import type { UnitOfWork } from './unit-of-work.ts'
+
+/** The ports as far as they are called here, so that each can be used without the others. */
+export type Transactions<Tx> = Pick<UnitOfWork<Tx>, 'withTransaction'>
+
+export interface Receiving<Tx> {
+  receive(tx: Tx, key: { subscriber: string; source: string; id: string }): Promise<'new' | 'done' | 'busy'>
+}
+
+export interface Enqueueing<Tx> {
+  enqueue(tx: Tx, events: readonly Message[], options?: EnqueueOptions): Promise<unknown>
+}
+
+interface InTransaction<Tx> extends Context {
+  readonly tx: Tx
+}
+
+/**
+ * A transaction around everything inside: the handler finds it as `tx` in its context. It commits before the message is
+ * acked, also where the handler acks by itself. A handler that was told to give up does not commit afterwards, however
+ * late it returns; but once COMMIT is on its way nothing stops it.
+ */
+export function transaction<Tx>(unit: Transactions<Tx>): Middleware<{ tx: Tx }> {
+  return {
+    name: 'transaction',
+    gives: ['transaction'],
+    refuses: ['transaction'],
+    wrap: (next) => async (message, context) => {
+      const { signal } = context
+      let acked = false
+      const ack = () => {
+        acked = true
+        return true
+      }
+      signal.throwIfAborted()
+      const outputs = await unit.withTransaction(async (tx) => {
+        const inside: InTransaction<Tx> = { ...context, ack, tx }
+        const returned = await next(message, inside)
+        signal.throwIfAborted()
+        return returned
+      })
+      if (acked) context.ack()
+      return outputs
+    },
+  }
+}
+
+export interface InboxMiddlewareOptions {
+  /** Under which name handled messages are remembered. Default: the router's. */
+  subscriber?: string
+}
+
+/** How long until a message is looked at again that another is handling right now. */
+const BUSY_DELAY = '1s'
+
+/** Handles each message once: one that this subscriber has handled before skips the handler, and is acked. */
+export function inbox<Tx>(store: Receiving<Tx>, options: InboxMiddlewareOptions = {}): Middleware {
+  checkOptions('inbox', options, ['subscriber'])
+  return {
+    name: 'inbox',
+    gives: ['inbox'],
+    needs: ['transaction'],
+    refuses: ['inbox'],
+    wrap: (next) => async (message, context) => {
+      const { tx, router } = context as InTransaction<Tx>
+      const { source, id } = message
+      const answer = await store.receive(tx, { subscriber: options.subscriber ?? router, source, id })
+      if (answer === 'new') return next(message, context)
+      if (answer === 'busy') throw new RetryLater(BUSY_DELAY, `another is handling ${message.toString()} right now`)
+      return undefined
+    },
+  }
+}
+
+export interface OutboxMiddlewareOptions {
+  /** Where outputs go: a fixed topic, or by event. Default: what the outbox does by itself. */
+  topic?: string | ((event: Message) => string | undefined)
+}
+
+/**
+ * Takes what the handler returns into the outbox, in the handler's transaction, and passes nothing on: a relay sends it
+ * when the transaction has committed. Outputs say what they came from (`causationid`, `correlationid`).
+ */
+export function outbox<Tx>(store: Enqueueing<Tx>, options: OutboxMiddlewareOptions = {}): Middleware {
+  checkOptions('outbox', options, ['topic'])
+  const topicOf = topicFunction(options.topic)
+  return {
+    name: 'outbox',
+    gives: ['outbox'],
+    needs: ['transaction'],
+    refuses: ['outbox'],
+    wrap: (next) => async (message, context) => {
+      const outputs = outputList(await next(message, context))
+      const events = outputs.map((output) => caused(output, message))
+      for (const { topic, run } of runsByTopic(events, topicOf)) {
+        await store.enqueue((context as InTransaction<Tx>).tx, run, topic === undefined ? {} : { topic })
+      }
+      return undefined
+    },
+  }
+}
+
+function topicFunction(topic: OutboxMiddlewareOptions['topic']): (event: Message) => string | undefined {
+  if (typeof topic === 'function') return topic
+  if (topic === undefined || (typeof topic === 'string' && topic !== '')) return () => topic
+  throw new WaybillError('INVALID_OPTION', 'outbox: topic is a name, or a function from an event to a name')
+}
+
+/** One call for each run of the same topic, so that events stay in the order they were returned in. */
+function runsByTopic(events: readonly Message[], topicOf: (event: Message) => string | undefined) {
+  const runs: { readonly topic: string | undefined; readonly run: Message[] }[] = []
+  for (const event of events) {
+    const topic = topicOf(event)
+    const last = runs.at(-1)
+    if (last !== undefined && last.topic === topic) last.run.push(event)
+    else runs.push({ topic, run: [event] })
+  }
+  return runs
+}
+
+/** What `transactional` needs: transactions, and an inbox and an outbox that work inside of them. */
+export interface Transactional<Tx> extends Transactions<Tx> {
+  readonly inbox: Receiving<Tx>
+  readonly outbox: Enqueueing<Tx>
+}
+
+export interface TransactionalOptions extends InboxMiddlewareOptions, OutboxMiddlewareOptions {}
+
+/** The three in their right order: BEGIN, inbox, handler, outputs into the outbox, COMMIT, and only then the ack. */
+export function transactional<Tx>(db: Transactional<Tx>, options: TransactionalOptions = {}): Middleware<{ tx: Tx }> {
+  checkOptions('transactional', options, ['subscriber', 'topic'])
+  const { subscriber, topic } = options
+  const parts = [
+    transaction(db),
+    inbox(db.inbox, subscriber === undefined ? {} : { subscriber }),
+    outbox(db.outbox, topic === undefined ? {} : { topic }),
+  ]
+  return {
+    name: 'transactional',
+    gives: ['transaction', 'inbox', 'outbox'],
+    refuses: ['transaction'],
+    wrap: (next) => parts.reduceRight((inner, part) => part.wrap(inner), next),
+  }
+}

@@ -1,0 +1,121 @@
+import { createHash } from 'node:crypto'
+import {
+  checkOptions,
+  type Duration,
+  describe,
+  milliseconds,
+  Unavailable,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import { refusePool, sqlOf } from '../drivers/database.ts'
+import { type TableName, tableName } from '../drivers/identifiers.ts'
+import type { Database } from '../drivers/sql.ts'
+import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
+import { explained } from './errors.ts'
+import { sql } from './sql.generated.ts'
+
+export const DEFAULT_INBOX = 'processed_messages'
+
+/**
+ * Longer than anything comes again by itself: brokers keep messages for 7 days (Kafka's default) or 14 (the most that
+ * SQS allows), and a dead event waits for a person, who may be on holiday. What is replayed after that is handled anew.
+ */
+export const INBOX_RETENTION = '30d'
+
+export interface PostgresInboxOptions {
+  /** Default `processed_messages`. */
+  table?: string
+  /** What `clean` keeps when it is not told. Default 30 days. */
+  retention?: Duration
+}
+
+/** The table of one inbox, and SQL with its name filled in. */
+export class InboxNames {
+  readonly table: TableName
+
+  constructor(table: string = DEFAULT_INBOX) {
+    this.table = tableName(table, 'inbox')
+  }
+
+  fill(text: string): string {
+    return text.replaceAll('{{inbox}}', this.table.sql).replaceAll('{{inbox_created}}', this.table.object('created'))
+  }
+}
+
+/** What was handled, kept in the handler's own transaction. */
+export class PostgresInbox<Tx = unknown> implements InboxStore<Tx> {
+  readonly name: string
+  readonly names: InboxNames
+  readonly #database: Database<Tx>
+  readonly #retention: number
+  readonly #receive: string
+  readonly #clean: string
+
+  constructor(database: Database<Tx>, options: PostgresInboxOptions = {}) {
+    checkOptions('inbox', options, ['table', 'retention'])
+    this.names = new InboxNames(options.table)
+    this.name = this.names.table.text
+    this.#database = database
+    this.#retention = milliseconds(options.retention ?? INBOX_RETENTION, 'inbox.retention')
+    this.#receive = this.names.fill(sql['inbox-receive'])
+    this.#clean = this.names.fill(sql['inbox-clean'])
+  }
+
+  /** Never `busy`: PostgreSQL lets the second wait for the first, and answers when its transaction has ended. */
+  async receive(tx: Tx, key: InboxKey): Promise<InboxAnswer> {
+    const values = [checkedSubscriber(key.subscriber), stored(key.source, 'source'), stored(key.id, 'id')]
+    refusePool(tx)
+    const { rows } = await sqlOf(tx).query(this.#receive, values).catch(this.#fail)
+    return rows.length > 0 ? 'new' : 'done'
+  }
+
+  /** For code outside a router: runs `fn` unless this subscriber has handled the message before. */
+  async once<T>(
+    tx: Tx,
+    subscriber: string,
+    message: { readonly source: string; readonly id: string },
+    fn: () => T | Promise<T>,
+  ): Promise<{ readonly skipped: false; readonly value: T } | { readonly skipped: true; readonly value?: undefined }> {
+    const { source, id } = message
+    if ((await this.receive(tx, { subscriber, source, id })) !== 'new') return { skipped: true }
+    return { skipped: false, value: await fn() }
+  }
+
+  async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
+    checkOptions('inbox.clean', options, ['retention', 'limit'])
+    const retention = wholeNumber('inbox.clean: retention', options.retention ?? this.#retention, { min: 0 })
+    const limit = wholeNumber('inbox.clean: limit', options.limit ?? 10_000, { max: 1_000_000 })
+    const { count } = await this.#database.query(this.#clean, [retention, limit]).catch(this.#fail)
+    return count
+  }
+
+  /** A table that is missing or may not be written is nobody's message's fault: the flow waits until it is mended. */
+  readonly #fail = (error: unknown): never => {
+    const better = explained(error, `table ${this.name}`)
+    if (!(better instanceof WaybillError) || better.code === 'CONFLICT') throw better
+    throw new Unavailable(better.message, { cause: error })
+  }
+}
+
+/** Three such columns, each of at most 3 bytes a character, fit into the 2704 bytes an index entry may have. */
+const LONGEST = 255
+
+function checkedSubscriber(subscriber: string): string {
+  if (typeof subscriber === 'string' && subscriber !== '' && subscriber.length <= LONGEST) return subscriber
+  const text = `inbox: ${describe(subscriber)} is not a subscriber; give a name of 1 to ${LONGEST} characters`
+  throw new WaybillError('INVALID_OPTION', text)
+}
+
+/**
+ * As it is; of one that is too long for the index, or that PostgreSQL cannot hold as text (a NUL, half a character),
+ * its hash. CloudEvents allows any string.
+ */
+function stored(value: string, name: 'source' | 'id'): string {
+  if (typeof value !== 'string' || value === '') {
+    const text = `inbox: a message without ${name} cannot be told from others, so that it could be handled once`
+    throw new WaybillError('MALFORMED_MESSAGE', text)
+  }
+  if (value.length <= LONGEST && !/[\0\p{Cs}]/u.test(value)) return value
+  return `sha256:${createHash('sha256').update(value, 'utf16le').digest('hex')}`
+}
