@@ -15,6 +15,7 @@ export abstract class Worker<Round = unknown> {
   readonly phase: Phase = 'consumers'
   protected readonly clock: Clock = systemClock
   #controller: AbortController | undefined
+  #starting: Promise<void> | undefined
   #running: Promise<void> | undefined
   #stopping: Promise<void> | undefined
 
@@ -28,7 +29,7 @@ export abstract class Worker<Round = unknown> {
   protected prepare(): void | Promise<void> {}
 
   get started(): boolean {
-    return this.#running !== undefined
+    return this.#running !== undefined || this.#starting !== undefined
   }
 
   /** Resolves when the worker has stopped; rejects when it could not go on. */
@@ -37,14 +38,23 @@ export abstract class Worker<Round = unknown> {
   }
 
   async start(): Promise<this> {
-    if (this.#running !== undefined) throw new WaybillError('ALREADY_STARTED', `${this.name} is already started`)
+    if (this.started) throw new WaybillError('ALREADY_STARTED', `${this.name} is already started`)
+    this.#starting = this.#start()
+    try {
+      await this.#starting
+    } finally {
+      this.#starting = undefined
+    }
+    return this
+  }
+
+  async #start(): Promise<void> {
     await this.prepare()
     const controller = new AbortController()
     this.#controller = controller
     this.#running = this.run(controller.signal)
     this.#running.catch(() => {}) // `finished` and `stop` tell; it must not also end the process
     telemetry['worker.started'].publish({ worker: this.name })
-    return this
   }
 
   /** Stops taking in, lets what is in flight finish, and resolves when nothing is left running. */
@@ -55,6 +65,8 @@ export abstract class Worker<Round = unknown> {
 
   async #stop(): Promise<void> {
     const began = this.clock.monotonic()
+    // Whoever started it is told of a failure.
+    if (this.#starting !== undefined) await this.#starting.catch(() => {})
     this.#controller?.abort(new WaybillError('STOPPED', `${this.name} was stopped`))
     try {
       try {

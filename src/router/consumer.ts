@@ -11,9 +11,16 @@ import {
   WaybillError,
 } from '../core/index.ts'
 import { FLOW_SETTINGS } from '../flow/flow-options.ts'
-import { type Delivery, Flow, type FlowSettings, type PublisherLike, type Source } from '../flow/index.ts'
+import {
+  type Delivery,
+  type EachStep,
+  Flow,
+  type FlowSettings,
+  type PublisherLike,
+  type Source,
+} from '../flow/index.ts'
 import { Batcher } from './batcher.ts'
-import { type Context, type Outputs, outputList } from './middleware.ts'
+import { type Outputs, outputList } from './middleware.ts'
 import type { Router } from './router.ts'
 
 /**
@@ -44,8 +51,7 @@ export class Consumer<D extends Delivery<Message> = Delivery> extends Flow<D> {
     checkOptions(`consumer ${name}`, options, ['name', 'ack', 'to', ...FLOW_SETTINGS])
     const strategy = oneOf(`consumer ${name}: ack`, ack, ACK_STRATEGIES)
     const forward = to === undefined ? refuseOutputs(router.name) : new Batcher(to).send
-    const each = stepOf(router, strategy, forward)
-    super({ name, from: source, step: { each }, phase: 'consumers', ...settings })
+    super({ name, from: source, step: stepOf(router, strategy, forward), phase: 'consumers', ...settings })
     this.#router = router
   }
 
@@ -54,37 +60,30 @@ export class Consumer<D extends Delivery<Message> = Delivery> extends Flow<D> {
   }
 }
 
+/** What handles a message: a router, or something in front of one. */
+export type Routes = Pick<Router, 'name' | 'handle'>
+
 /** What a consumer and an engine's input do with each delivery. */
-export function stepOf(router: Pick<Router, 'name' | 'handle'>, strategy: AckStrategy, forward: Forward) {
+export function stepOf(router: Routes, strategy: AckStrategy, forward: Forward): EachStep<Delivery<Message>> {
   if (strategy === 'success') {
-    return (delivery: Delivery<Message>, signal: AbortSignal): unknown => {
-      const context: Context = {
-        signal,
-        attempt: delivery.attempts + 1,
-        router: router.name,
-        ack: notManual,
-        nack: notManual,
-      }
-      const outputs = router.handle(delivery.message, context)
-      if (outputs instanceof Promise) return outputs.then((settled) => sendOn(settled, forward))
-      return sendOn(outputs, forward)
+    const { name } = router
+    return {
+      each: ({ message, attempts }, signal) =>
+        router.handle(message, { signal, attempt: attempts + 1, router: name, ack: notManual, nack: notManual }),
+      after: (outputs) => sendOn(outputs as Outputs, forward),
     }
   }
-  return (delivery: Delivery<Message>, signal: AbortSignal): Promise<void> =>
-    settledByAck(router, strategy, forward, delivery, signal)
+  return { each: (delivery, signal) => settledByAck(router, strategy, forward, delivery, signal) }
 }
 
 function sendOn(outputs: Outputs, forward: Forward): unknown {
-  return outputs === undefined ? undefined : forwardAll(outputList(outputs), forward)
-}
-
-function forwardAll(outputs: readonly Message[], forward: Forward): unknown {
-  return outputs.length === 0 ? undefined : forward(outputs)
+  const list = outputList(outputs)
+  return list.length === 0 ? undefined : forward(list)
 }
 
 /** Resolves with the ack, rejects with the nack, whoever calls them and whenever. */
 function settledByAck(
-  router: Pick<Router, 'name' | 'handle'>,
+  router: Routes,
   strategy: AckStrategy,
   forward: Forward,
   delivery: Delivery<Message>,
@@ -126,8 +125,10 @@ export function ackingOf(message: Message): Acking | undefined {
 async function passOn(outputs: Outputs, whole: Acking, forward: Forward): Promise<void> {
   const list = outputList(outputs)
   const parts = sharedAcking(whole, list.length)
-  list.forEach((output, i) => output.setLocal(ACKING, parts[i]!))
-  await forwardAll(list, forward)
+  list.forEach((output, i) => {
+    output.setLocal(ACKING, parts[i]!)
+  })
+  await sendOn(list, forward)
   for (const part of parts) part.ack()
 }
 

@@ -13,6 +13,7 @@ import { Batcher } from './batcher.ts'
 import { ACK_STRATEGIES, type AckStrategy, stepOf } from './consumer.ts'
 import { type Matcher, matcherOf } from './matcher.ts'
 import type { Outputs } from './middleware.ts'
+import { rawOutputs } from './outputs.ts'
 import { Router } from './router.ts'
 
 export interface InputOptions extends FlowSettings {
@@ -48,6 +49,7 @@ export class Engine extends Worker<number> {
   readonly router: Router
   readonly #inputs = new Map<string, Flow<Delivery<Message>>>()
   readonly #outputs: Output[] = []
+  #running: { readonly signal: AbortSignal; readonly start: (flow: Worker) => Promise<void> } | undefined
 
   constructor(name: string, options: EngineOptions = {}) {
     super()
@@ -69,10 +71,11 @@ export class Engine extends Worker<number> {
       return handle(message, context)
     }
     const strategy = oneOf(`${where}: ack`, ack, ACK_STRATEGIES)
-    const each = stepOf({ name: this.name, handle: gated }, strategy, (outputs) => this.#send(outputs))
-    const flow = new Flow<D>({ name: `${this.name}.${name}`, from, step: { each }, ...settings })
+    const step = stepOf({ name: this.name, handle: gated }, strategy, (outputs) => this.#send(outputs))
+    const flow = new Flow<D>({ name: `${this.name}.${name}`, from, step, ...settings })
+    if (this.#running?.signal.aborted) throw new WaybillError('STOPPED', `${where}: the engine is stopping`)
     this.#inputs.set(name, flow as unknown as Flow<Delivery<Message>>)
-    if (this.started) await flow.start()
+    if (this.#running !== undefined) await this.#running.start(flow)
     return this
   }
 
@@ -93,9 +96,16 @@ export class Engine extends Worker<number> {
     return tallies.reduce((sum, tally) => sum + tally.taken, 0)
   }
 
-  protected override async run(signal: AbortSignal): Promise<void> {
-    await Promise.all([...this.#inputs.values()].map((flow) => flow.start()))
-    if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
+  protected override run(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const start = async (flow: Worker) => {
+        await flow.start()
+        flow.finished.catch(reject)
+      }
+      this.#running = { signal, start }
+      signal.addEventListener('abort', () => resolve(), { once: true })
+      Promise.all([...this.#inputs.values()].map(start)).catch(reject)
+    })
   }
 
   protected override prepare(): void {
@@ -103,12 +113,18 @@ export class Engine extends Worker<number> {
   }
 
   protected override async ended(): Promise<void> {
-    await Promise.all([...this.#inputs.values()].map((flow) => flow.stop()))
+    try {
+      await Promise.all([...this.#inputs.values()].map((flow) => flow.stop()))
+    } finally {
+      this.#running = undefined
+    }
   }
 
   async #send(outputs: readonly Message[]): Promise<void> {
     const byOutput = new Map<Output, Message[]>()
-    for (const message of outputs) {
+    // All of them encoded first: what cannot be must not find the others sent.
+    const encoded = rawOutputs(outputs)
+    for (const [i, message] of outputs.entries()) {
       const output = this.#outputs.find(({ matches }) => matches(message))
       if (output === undefined) {
         throw new WaybillError(
@@ -117,8 +133,8 @@ export class Engine extends Worker<number> {
         )
       }
       const group = byOutput.get(output)
-      if (group === undefined) byOutput.set(output, [message])
-      else group.push(message)
+      if (group === undefined) byOutput.set(output, [encoded[i]!])
+      else group.push(encoded[i]!)
     }
     await Promise.all([...byOutput].map(([output, messages]) => output.batcher.send(messages)))
   }

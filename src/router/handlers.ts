@@ -16,8 +16,8 @@ export class Handlers {
 
   add(entry: Entry): void {
     const { type, target, exact } = entry.event
-    let versions = this.#types.get(type)
-    if (versions === undefined) this.#types.set(type, (versions = new Map()))
+    const versions = this.#types.get(type) ?? new Map<number, Entry>()
+    this.#types.set(type, versions)
     if (versions.has(target)) {
       const which = exact ? ` (version ${target})` : ''
       throw new WaybillError(
@@ -30,6 +30,10 @@ export class Handlers {
 
   get types(): string[] {
     return [...this.#types.keys()]
+  }
+
+  has(type: string): boolean {
+    return this.#types.has(type)
   }
 
   /** The handler of exactly this version, or else of the nearest newer one, or else of the newest there is. */

@@ -1,6 +1,6 @@
-import { type Message, WaybillError } from '../core/index.ts'
+import { describe, type Message, WaybillError } from '../core/index.ts'
 
-/** What a handler is given beside its message. Middleware adds to it (a transaction, a span). */
+/** What middleware and handler are given beside the message. Middleware adds to it (a transaction, a span). */
 export interface Context {
   /** Aborted when the handler should give up: a timeout, or a stop whose grace period is over. */
   readonly signal: AbortSignal
@@ -18,7 +18,10 @@ export type Outputs = undefined | void | Message | readonly Message[]
 
 export type Handle<Ctx = Context> = (message: Message, context: Ctx) => Outputs | Promise<Outputs>
 
-/** Wraps the next handler with something of its own, once, when the router starts. */
+/**
+ * Wraps the next handler with something of its own, once, when the router starts. Middleware gets the message as it
+ * came, mostly with its data still encoded; the handler gets it decoded.
+ */
 export type Wrap = (next: Handle) => Handle
 
 /**
@@ -79,8 +82,15 @@ export function middlewareOf(given: MiddlewareLike): Middleware {
 
 /** Outputs as a list, whatever form they were returned in. */
 export function outputList(outputs: Outputs): readonly Message[] {
-  if (outputs === undefined) return NONE
-  return Array.isArray(outputs) ? outputs : [outputs as Message]
+  if (outputs === undefined || outputs === null) return NONE
+  const list: readonly Message[] = Array.isArray(outputs) ? outputs : [outputs as Message]
+  for (const output of list) if (typeof output?.attributes !== 'function') throw notAMessage(output)
+  return list
 }
 
 const NONE: readonly Message[] = []
+
+function notAMessage(output: unknown): WaybillError {
+  const text = `a handler returned ${describe(output)} where a message was expected; return messages, a list of them, or nothing`
+  return new WaybillError('INVALID_OUTPUT', text)
+}

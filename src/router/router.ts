@@ -1,7 +1,7 @@
 import { checkOptions, type EventKey, type Message, oneOf, Reject, telemetry, WaybillError } from '../core/index.ts'
 import type { Delivery, Source } from '../flow/index.ts'
 import { type ConsumeOptions, Consumer } from './consumer.ts'
-import { type Entry, Handlers } from './handlers.ts'
+import { Handlers } from './handlers.ts'
 import {
   type Context,
   checkOrder,
@@ -25,15 +25,10 @@ export interface RouterOptions {
   unknown?: UnknownPolicy
 }
 
-const ENTRY = Symbol('handler')
-
-/** One context per message; the middlewares see it as Context. */
-type Routed = Context & { readonly [ENTRY]: Entry }
-
 /**
  * Handlers by event type, and the middleware around them: `use` in the order from outermost to innermost, `on` for each
  * event, then `consume`. Acking is outside of everything, so whatever a middleware commits is committed before the ack.
- * Handlers and middleware are frozen at the first message.
+ * Handlers and middleware are frozen when it starts.
  */
 export class Router<Ctx extends Context = Context> {
   readonly name: string
@@ -76,25 +71,35 @@ export class Router<Ctx extends Context = Context> {
   }
 
   handles(message: Message): boolean {
-    return this.#handlers.find(message) !== undefined
+    return this.#handlers.has(message.type)
   }
 
   /** Checks the middleware's order and closes registration. Called by whatever starts; harmless when repeated. */
   freeze(): this {
     if (this.#chain !== undefined) return this
     checkOrder(`router ${this.name}`, this.#middlewares)
-    this.#chain = compose(this.#middlewares, (message, context) => (context as Routed)[ENTRY].handle(message, context))
+    this.#chain = compose(this.#middlewares, this.#innermost)
     return this
   }
 
-  /** Decodes the message, runs it through the middleware and its handler, and answers what the handler returned. */
+  /**
+   * Runs the message through the middleware, as it came, and to its handler, decoded; answers what the handler
+   * returned. Decoding is innermost, so that what cannot be decoded meets the middleware too: a dead-letter place gets
+   * it byte for byte.
+   */
   handle(message: Message, context: Context): Outputs | Promise<Outputs> {
     const chain = this.#chain ?? this.freeze().#chain!
+    if (!this.#handlers.has(message.type) && this.#passes(message)) return undefined
+    return chain(message, context)
+  }
+
+  readonly #innermost: Handle = (message, context) => {
     const entry = this.#handlers.find(message)
-    if (entry === undefined) return this.#unknownType(message)
-    const routed: Routed = { ...context, [ENTRY]: entry }
+    if (entry === undefined) throw this.#noHandler(message)
     const decoded = entry.event.decode(message, this.#onNewer)
-    return decoded instanceof Promise ? decoded.then((typed) => chain(typed, routed)) : chain(decoded, routed)
+    return decoded instanceof Promise
+      ? decoded.then((typed) => entry.handle(typed, context))
+      : entry.handle(decoded, context)
   }
 
   /** A worker that feeds this router from `source`. */
@@ -106,12 +111,17 @@ export class Router<Ctx extends Context = Context> {
     telemetry['router.newer_version'].publish({ router: this.name, type, id, version, newestKnown })
   }
 
-  #unknownType(message: Message): undefined {
+  /** Whether a message no handler knows is let pass. One for a dead-letter place goes on, to be rejected innermost. */
+  #passes(message: Message): boolean {
     const { type, id } = message
     telemetry['router.unknown_type'].publish({ router: this.name, type, id, policy: this.#unknown })
-    if (this.#unknown === 'ack-and-warn') return undefined
+    if (this.#unknown === 'nack') throw this.#noHandler(message)
+    return this.#unknown === 'ack-and-warn'
+  }
+
+  #noHandler({ type }: Message): WaybillError {
     const text = `router ${this.name} has no handler for "${type}"`
-    throw this.#unknown === 'nack' ? new WaybillError('NO_HANDLER', text) : new Reject(text)
+    return this.#unknown === 'nack' ? new WaybillError('NO_HANDLER', text) : new Reject(text)
   }
 
   #refuseWhenFrozen(what: string): void {
