@@ -1,0 +1,98 @@
+import { checkOptions, oneOf } from '../core/index.ts'
+import { type TableName, tableName } from '../drivers/identifiers.ts'
+import { OutboxNames } from './names.ts'
+import { sql } from './sql.generated.ts'
+
+/** A table, with its companions, as migrations see it. */
+export interface TableSchema {
+  readonly table: TableName
+  /** SQL that brings it from version 0 to 1, from 1 to 2, and so on. A version goes on working with the code before. */
+  readonly versions: readonly string[]
+  /** SQL for what was chosen. Can be run again. */
+  readonly chosen: readonly string[]
+  /** What was chosen, as it is written down with the version. */
+  readonly options: Readonly<Record<string, string | boolean>>
+  readonly drop: string
+}
+
+export const PARTITIONS = ['day', 'week', 'month'] as const
+export type Partition = (typeof PARTITIONS)[number]
+
+export interface OutboxSchemaOptions {
+  /** An index by tenant. Every enqueue pays for it. Default false. */
+  tenants?: boolean
+  /**
+   * A table of event ids, so that enqueue stays idempotent where events are removed once they are published. Every
+   * enqueue writes one row more. Default false; always with `partition`.
+   */
+  dedup?: boolean
+  /** Time partitions, so that old events are dropped as a whole. Default: one table. */
+  partition?: Partition
+  /** A table into which the cleaner moves what it removes. Default false. */
+  archive?: boolean
+}
+
+const OUTBOX_OPTIONS = ['tenants', 'dedup', 'partition', 'archive'] as const
+
+/** How many partitions beyond the present one are kept ready. */
+export const PARTITIONS_AHEAD = { day: 7, week: 4, month: 2 } as const
+
+/** Room in each page for the next version of a row, and a vacuum that keeps up with a queue. */
+const STORAGE = `fillfactor = 80,
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_insert_scale_factor = 0.2,
+  autovacuum_analyze_scale_factor = 0.05,
+  autovacuum_vacuum_cost_delay = 0`
+
+export function outboxSchema(table: string | OutboxNames = 'outbox', options: OutboxSchemaOptions = {}): TableSchema {
+  checkOptions('outbox schema', options, OUTBOX_OPTIONS)
+  const names = typeof table === 'string' ? new OutboxNames(table) : table
+  const { tenants = false, partition, archive = false } = options
+  if (partition !== undefined) oneOf('outbox schema: partition', partition, PARTITIONS)
+  const dedup = (options.dedup ?? false) || partition !== undefined
+  const parted = partition !== undefined
+  const create = names.fill(
+    sql['outbox-create']
+      .replace('{{primary}}', parted ? 'event_id, created_at' : 'event_id')
+      .replace('{{storage}}', parted ? 'PARTITION BY RANGE (created_at)' : `WITH (\n  ${STORAGE}\n)`),
+  )
+  const chosen: string[] = []
+  if (parted) chosen.push(partitionSql('partition-default', names, partition), aheadSql(names, partition))
+  if (tenants) chosen.push(names.fill(sql['outbox-upgrade-tenants']))
+  if (dedup) chosen.push(names.fill(sql['outbox-upgrade-dedup']))
+  if (archive) chosen.push(names.fill(sql['archive-create']))
+  return {
+    table: names.table,
+    versions: [create, names.fill(sql['outbox-upgrade-2'])],
+    chosen,
+    options: { tenants, dedup, partition: partition ?? false, archive },
+    drop: names.fill(sql['outbox-drop']),
+  }
+}
+
+export function inboxSchema(table = 'processed_messages'): TableSchema {
+  const name = tableName(table, 'inbox')
+  const fill = (text: string) =>
+    text.replace(/\{\{inbox(?:_(\w+))?\}\}/g, (_, object?: string) =>
+      object === undefined ? name.sql : name.object(object),
+    )
+  return { table: name, versions: [fill(sql['inbox-create'])], chosen: [], options: {}, drop: fill(sql['inbox-drop']) }
+}
+
+/** Creates what partitions are missing from now on. */
+export function aheadSql(names: OutboxNames, unit: Partition): string {
+  return partitionSql('partition-ahead', names, unit)
+}
+
+function partitionSql(file: 'partition-default' | 'partition-ahead', names: OutboxNames, unit: Partition): string {
+  const { schema, table } = names.table
+  const values: Record<string, string> = {
+    unit,
+    ahead: String(PARTITIONS_AHEAD[unit]),
+    prefix: schema === undefined ? '' : `"${schema}".`,
+    table,
+    storage: STORAGE.replaceAll(/\s+/g, ' '),
+    partition_default: names.table.companion('default'),
+  }
+  return names.fill(sql[file].replace(/\{\{(\w+)\}\}/g, (all, name: string) => values[name] ?? all))
+}
