@@ -1,5 +1,6 @@
 import { checkOptions, oneOf } from '../core/index.ts'
-import { type TableName, tableName } from '../drivers/identifiers.ts'
+import type { TableName } from '../drivers/identifiers.ts'
+import { InboxNames } from './inbox.ts'
 import { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
 
@@ -32,7 +33,7 @@ export interface OutboxSchemaOptions {
   archive?: boolean
 }
 
-const OUTBOX_OPTIONS = ['tenants', 'dedup', 'partition', 'archive'] as const
+export const OUTBOX_OPTIONS = ['tenants', 'dedup', 'partition', 'archive'] as const
 
 /** How many partitions beyond the present one are kept ready. */
 export const PARTITIONS_AHEAD = { day: 7, week: 4, month: 2 } as const
@@ -70,13 +71,28 @@ export function outboxSchema(table: string | OutboxNames = 'outbox', options: Ou
   }
 }
 
-export function inboxSchema(table = 'processed_messages'): TableSchema {
-  const name = tableName(table, 'inbox')
-  const fill = (text: string) =>
-    text.replace(/\{\{inbox(?:_(\w+))?\}\}/g, (_, object?: string) =>
-      object === undefined ? name.sql : name.object(object),
-    )
-  return { table: name, versions: [fill(sql['inbox-create'])], chosen: [], options: {}, drop: fill(sql['inbox-drop']) }
+export function inboxSchema(table: string | InboxNames = new InboxNames()): TableSchema {
+  const names = typeof table === 'string' ? new InboxNames(table) : table
+  const versions = [names.fill(sql['inbox-create'])]
+  return { table: names.table, versions, chosen: [], options: {}, drop: names.fill(sql['inbox-drop']) }
+}
+
+export interface MigrationsOptions extends OutboxSchemaOptions {
+  outbox?: string | OutboxNames
+  inbox?: string | InboxNames
+  /** Further tables of one's own that are to be kept in the same way. */
+  tables?: readonly TableSchema[]
+}
+
+const MIGRATIONS_OPTIONS = ['outbox', 'inbox', 'tables', ...OUTBOX_OPTIONS] as const
+
+export function tablesOf(options: MigrationsOptions): TableSchema[] {
+  checkOptions('migrations', options, MIGRATIONS_OPTIONS)
+  const { outbox, inbox, tables = [], ...chosen } = options
+  const found = [...tables]
+  if (inbox !== undefined) found.unshift(inboxSchema(inbox))
+  if (outbox !== undefined) found.unshift(outboxSchema(outbox, chosen))
+  return found
 }
 
 /** Creates what partitions are missing from now on. */

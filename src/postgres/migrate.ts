@@ -4,7 +4,7 @@ import type { TableName } from '../drivers/identifiers.ts'
 import type { Database, Sql } from '../drivers/sql.ts'
 import { explainedMigration, notMigrated, oldSchema, refuseOldServer, refuseRepartition } from './migrate-errors.ts'
 import { statements } from './migrate-statements.ts'
-import type { TableSchema } from './migrate-tables.ts'
+import { type MigrationsOptions, type TableSchema, tablesOf } from './migrate-tables.ts'
 
 /** Migrations of one database go one at a time. The two numbers keep clear of other people's advisory locks. */
 const LOCK = 'SELECT pg_advisory_xact_lock(1463897678, 0)'
@@ -31,9 +31,9 @@ export class Migrations {
   readonly #db: Database
   readonly #tables: readonly TableSchema[]
 
-  constructor(db: Database, tables: readonly TableSchema[]) {
+  constructor(db: Database, options: MigrationsOptions) {
     this.#db = db
-    this.#tables = tables
+    this.#tables = tablesOf(options)
   }
 
   /** All of it in one transaction, behind one lock: two processes may do it at once. Done twice, it changes nothing. */
