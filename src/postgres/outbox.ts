@@ -21,6 +21,8 @@ export interface EnqueueSettings {
   readonly names: OutboxNames
   readonly wake: NonNullable<FillOptions['wake']>
   readonly topic: (message: Message) => string
+  /** Ids are kept in a table of their own. */
+  readonly dedup: boolean
   /** A pool may be given in place of a transaction: the event is then committed alone. */
   readonly allowPool: boolean
 }
@@ -34,17 +36,17 @@ const LOCK_BUCKETS = 1024
  */
 export class Enqueue {
   readonly #settings: EnqueueSettings
-  readonly #one: string
+  readonly #one: string | undefined
   readonly #many: string
   readonly #known: string
   readonly #lock: string
 
   constructor(settings: EnqueueSettings) {
     this.#settings = settings
-    const { names, wake } = settings
-    this.#one = names.fill(sql['enqueue-one'], { wake })
-    this.#many = names.fill(sql['enqueue'], { wake })
-    this.#known = names.fill(sql['enqueued'])
+    const { names, wake, dedup } = settings
+    this.#one = dedup ? undefined : names.fill(sql['enqueue-one'], { wake })
+    this.#many = names.fill(sql[dedup ? 'enqueue-dedup' : 'enqueue'], { wake })
+    this.#known = names.fill(sql[dedup ? 'enqueued-dedup' : 'enqueued'])
     this.#lock = names.fill(sql['serialize'])
   }
 
@@ -61,9 +63,13 @@ export class Enqueue {
     if (rows.length === 0) return []
     try {
       if (options.serialize) await this.#serialize(connection, rows)
-      if (!Array.isArray(events))
-        return (await this.#insertOne(connection, rows[0]!)) ?? (await this.#sequences(connection, rows, new Map()))[0]!
-      return await this.#sequences(connection, rows, await this.#insertMany(connection, rows))
+      if (this.#one === undefined || Array.isArray(events)) {
+        const sequences = await this.#sequences(connection, rows, await this.#insertMany(connection, rows))
+        return Array.isArray(events) ? sequences : sequences[0]!
+      }
+      const { rows: inserted } = await connection.query(this.#one, rows[0]!)
+      if (inserted.length > 0) return inserted[0]!['sequence'] as string
+      return (await this.#sequences(connection, rows, new Map()))[0]!
     } catch (error) {
       throw explained(error, `table ${this.#settings.names.table.text}`)
     }
@@ -75,11 +81,6 @@ export class Enqueue {
       throw new WaybillError('INVALID_OPTION', text)
     }
     return eventRow(event, options, this.#settings.topic)
-  }
-
-  async #insertOne(connection: Sql, row: EventRow): Promise<string | undefined> {
-    const { rows } = await connection.query(this.#one, row)
-    return rows[0]?.['sequence'] as string | undefined
   }
 
   async #insertMany(connection: Sql, rows: readonly EventRow[]): Promise<Map<string, string>> {

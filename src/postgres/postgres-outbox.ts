@@ -4,11 +4,12 @@ import { topicOf } from '../flow/index.ts'
 import type { OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
 import { PostgresOutboxAdmin } from './admin.ts'
 import { PostgresLeadership } from './leadership.ts'
+import { OUTBOX_OPTIONS as OUTBOX_SCHEMA_OPTIONS, type OutboxSchemaOptions } from './migrate-tables.ts'
 import { OutboxNames } from './names.ts'
 import { Enqueue, type PostgresEnqueueOptions } from './outbox.ts'
 import { PostgresReader } from './reader.ts'
 
-export interface PostgresOutboxOptions {
+export interface PostgresOutboxOptions extends OutboxSchemaOptions {
   /** Default `outbox`. With a schema before it if needed: `billing.outbox`. */
   table?: string
   /** The topic of events for which none is given. Default: the event's type. */
@@ -24,7 +25,7 @@ export interface PostgresOutboxOptions {
   prepare?: boolean
 }
 
-const OPTIONS = ['table', 'topic', 'wake', 'allowPool', 'prepare'] as const
+const OPTIONS = ['table', 'topic', 'wake', 'allowPool', 'prepare', ...OUTBOX_SCHEMA_OPTIONS] as const
 
 /** An outbox in a PostgreSQL table. */
 export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxReader {
@@ -50,6 +51,7 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
       wake: oneOf('outbox: wake', wake, ['flag', 'off']) === 'off' ? 'off' : db.single ? 'always' : 'flag',
       topic: topic === undefined ? topicOf : typeof topic === 'function' ? topic : () => topic,
       allowPool,
+      dedup: (options.dedup ?? false) || options.partition !== undefined,
     })
   }
 

@@ -17,6 +17,28 @@ COMMENT ON TABLE {{archive}} IS 'Published events that the cleaner moved here fr
 WHERE event_id = $3::text::uuid AND state NOT IN ('published', 'dead')
   AND EXISTS (SELECT 1 FROM {{terms}} WHERE shard = $1::text::int AND epoch = $2::text::bigint)`,
   'delete-published': `DELETE FROM {{outbox}} WHERE event_id = ANY ($1::text::uuid[]) AND state = 'published'`,
+  'enqueue-dedup': `WITH event AS (
+  SELECT DISTINCT ON (id) * FROM unnest($1::text::uuid[], $2::text::text[], $3::text::text[], $4::text::text[],
+    $5::text::text[], $6::text::text[], $7::text::text[], $8::text::text[], $9::text::text[], $10::text::text[],
+    $11::text::text[], $12::text::text[], $13::text::text[], $14::text::text[])
+    WITH ORDINALITY AS event (id, tenant, topic, key, source, type, version, aggregate_type, aggregate_id, foreign_id,
+      attributes, payload, bytes, due, place)
+  ORDER BY id, place
+), fresh AS (
+  INSERT INTO {{ids}} (event_id, sequence)
+  SELECT id, nextval(pg_get_serial_sequence('{{outbox}}', 'sequence')) FROM (SELECT id FROM event ORDER BY place) AS ordered
+  ON CONFLICT (event_id) DO NOTHING
+  RETURNING event_id, sequence
+), inserted AS (
+  INSERT INTO {{outbox}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
+    aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, available_at)
+  SELECT id, fresh.sequence, CASE WHEN due IS NULL THEN 'ready' ELSE 'scheduled' END, tenant, topic, key, source, type,
+    version::int, aggregate_type, aggregate_id, foreign_id, attributes::jsonb, payload::jsonb, decode(bytes, 'hex'),
+    due::timestamptz
+  FROM event JOIN fresh ON fresh.event_id = event.id
+  RETURNING event_id, sequence
+){{wake}}
+SELECT event_id::text AS event_id, sequence::text AS sequence{{woken}} FROM inserted`,
   'enqueue-one': `WITH inserted AS (
   INSERT INTO {{outbox}} (event_id, state, tenant_id, topic, key, source, event_type, event_version, aggregate_type,
     aggregate_id, foreign_id, attributes, payload, payload_bytes, available_at)
@@ -42,6 +64,7 @@ SELECT sequence::text AS sequence{{woken}} FROM inserted`,
   RETURNING event_id, sequence
 ){{wake}}
 SELECT event_id::text AS event_id, sequence::text AS sequence{{woken}} FROM inserted`,
+  'enqueued-dedup': `SELECT event_id::text AS event_id, sequence::text AS sequence FROM {{ids}} WHERE event_id = ANY ($1::text::uuid[])`,
   'enqueued': `SELECT event_id::text AS event_id, sequence::text AS sequence FROM {{outbox}} WHERE event_id = ANY ($1::text::uuid[])`,
   'inbox-clean': `DELETE FROM {{inbox}} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM {{inbox}}

@@ -98,7 +98,9 @@ describe('owner reader', () => {
 
   test('at the attempt limit an event is dead, with a reason that does not show its payload', async () => {
     await t.enqueue(Placed({ n: 1 }))
-    t.sink.fail({ error: new Error('refused {"n":1,"secret":"hunter2-hunter2-hunter2-hunter2-hunter2-hunter2-hunter2-hunter2"}') })
+    t.sink.fail({
+      error: new Error('refused {"n":1,"secret":"hunter2-hunter2-hunter2-hunter2-hunter2-hunter2-hunter2-hunter2"}'),
+    })
     await untilEmpty(t.relay({ attempts: 4 }))
     const { rows } = await t.pool.query('SELECT state, attempts, last_error FROM outbox')
     expect(rows).toMatchObject([{ state: 'dead', attempts: 4 }])
@@ -152,16 +154,27 @@ describe('owner reader', () => {
         time: '2025-02-03T04:05:06.789+01:00',
         datacontenttype: 'application/vnd.thing',
         dataschema: 'https://schemas.example/1',
-        extensions: { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', flag: true, count: 7, bin: new Uint8Array([0, 255]) },
+        extensions: {
+          traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+          flag: true,
+          count: 7,
+          bin: new Uint8Array([0, 255]),
+        },
       },
       new Uint8Array([1, 0, 255]),
     )
-    const raw = new Message({ id: 'x', source: '/s', type: 'raw.json', datacontenttype: 'application/json' }, '{"b":1,"a":2,"b":3}')
+    const raw = new Message(
+      { id: 'x', source: '/s', type: 'raw.json', datacontenttype: 'application/json' },
+      '{"b":1,"a":2,"b":3}',
+    )
     const nul = Placed({ n: 1, text: 'a\u0000b\ud800c' } as never, { key: 'k', tenant: 'acme' })
     await t.enqueue([foreign, raw, nul], {})
     await untilEmpty(t.relay())
     const [a, b, c] = t.sink.messages
-    expect({ ...a!.attributes() }).toEqual({ ...foreign.attributes(), extensions: { ...foreign.extensions, eventversion: 1 } })
+    expect({ ...a!.attributes() }).toEqual({
+      ...foreign.attributes(),
+      extensions: { ...foreign.extensions, eventversion: 1 },
+    })
     expect(a!.data).toEqual(new Uint8Array([1, 0, 255]))
     expect(b!.data).toBe('{"b":1,"a":2,"b":3}')
     expect(c!.key).toBe('k')

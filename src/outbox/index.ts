@@ -1,0 +1,8 @@
+export type { Audit, OutboxAdmin, OutboxEntry, OutboxFilter, OutboxStats, Page, Preview, State } from './admin.ts'
+export { STATES } from './admin.ts'
+export * from './entity.ts'
+export type { Leadership, Term } from './leadership.ts'
+export { inbox, outbox, transaction, transactional } from './middleware.ts'
+export { Relay, type RelayOptions } from './relay.ts'
+export type { EnqueueOptions, OutboxReader, OutboxStore, Reader, ReaderKind, ReaderOptions } from './store.ts'
+export type { UnitOfWork } from './unit-of-work.ts'

@@ -1,0 +1,7 @@
+export { type DatabaseLike, databaseOf, type SqlFunction, sqlOf } from '../drivers/database.ts'
+export { PostgresInbox, type PostgresInboxOptions } from './inbox.ts'
+export { PostgresLeadership } from './leadership.ts'
+export type { PostgresEnqueueOptions } from './outbox.ts'
+export { type Postgres, type PostgresOptions, postgres } from './postgres.ts'
+export { PostgresOutbox, type PostgresOutboxOptions } from './postgres-outbox.ts'
+export { PostgresUnitOfWork } from './unit-of-work.ts'

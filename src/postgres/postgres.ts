@@ -1,0 +1,56 @@
+import { checkOptions } from '../core/index.ts'
+import { databaseOf, type EmbeddedOf, type PoolOf, type SqlRootOf } from '../drivers/database.ts'
+import type { Database } from '../drivers/sql.ts'
+import { PostgresInbox, type PostgresInboxOptions } from './inbox.ts'
+import { type Migrated, Migrations } from './migrate.ts'
+import { PostgresOutbox, type PostgresOutboxOptions } from './postgres-outbox.ts'
+import { PostgresUnitOfWork } from './unit-of-work.ts'
+
+export interface PostgresOptions<Pool> {
+  /** A pg Pool, the `sql` of postgres.js, or a PGlite instance. It stays yours: nothing here closes it. */
+  pool: Pool
+  outbox?: PostgresOutboxOptions
+  inbox?: PostgresInboxOptions
+}
+
+/** Transactions, an outbox and an inbox on a PostgreSQL database. Nothing is sent to it until something is called. */
+export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> {
+  readonly outbox: PostgresOutbox<Tx>
+  readonly inbox: PostgresInbox<Tx>
+  readonly migrations: Migrations
+  readonly database: Database<Tx>
+
+  constructor(database: Database<Tx>, options: Omit<PostgresOptions<unknown>, 'pool'>) {
+    super(database)
+    this.database = database
+    this.outbox = new PostgresOutbox(database, () => this.current(), options.outbox)
+    this.inbox = new PostgresInbox(database, options.inbox)
+    const { tenants, dedup, partition, archive } = options.outbox ?? {}
+    this.migrations = new Migrations(database, {
+      outbox: this.outbox.names,
+      inbox: this.inbox.names,
+      ...defined({ tenants, dedup, partition, archive }),
+    })
+  }
+
+  /** Creates the tables, or brings them up to date. On request only, safe to repeat, and to run on many at once. */
+  migrate(): Promise<readonly Migrated[]> {
+    return this.migrations.migrate()
+  }
+}
+
+/**
+ * `postgres({ pool })`: outbox, inbox and transactions on the database you already have. Further outboxes of one
+ * database, one for each module, are further calls with another `outbox.table`.
+ */
+export function postgres<Tx>(options: PostgresOptions<PoolOf<Tx>>): Postgres<Tx>
+export function postgres<Tx>(options: PostgresOptions<SqlRootOf<Tx>>): Postgres<Tx>
+export function postgres<Tx>(options: PostgresOptions<EmbeddedOf<Tx>>): Postgres<Tx>
+export function postgres(options: PostgresOptions<unknown>): Postgres {
+  checkOptions('postgres', options, ['pool', 'outbox', 'inbox'])
+  return new Postgres(databaseOf(options.pool), options)
+}
+
+function defined<T extends object>(options: T): { [Key in keyof T]?: Exclude<T[Key], undefined> } {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never
+}
