@@ -36,6 +36,22 @@ export function answered<T>(
   })
 }
 
+/** One statement after the other: pg queues them itself, but means to stop doing so. */
+export class Turns {
+  #last: Promise<unknown> | undefined
+
+  run<T>(send: () => Promise<T>): Promise<T> {
+    const mine = this.#last === undefined ? send() : this.#last.then(send)
+    const over = mine.then(ignore, ignore).then(() => {
+      if (this.#last === over) this.#last = undefined
+    })
+    this.#last = over
+    return mine
+  }
+}
+
+const ignore = (): void => {}
+
 /** Tells every listener once that the connection broke, also one that asks afterwards. */
 export class Loss {
   #listeners: ((error: unknown) => void)[] | undefined = []

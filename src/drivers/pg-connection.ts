@@ -1,4 +1,4 @@
-import { answered, cellOf, channelName, Loss, refuseListening, statementName } from './connection.ts'
+import { answered, cellOf, channelName, Loss, refuseListening, statementName, Turns } from './connection.ts'
 import { type PgClient, type PgQuery, type PgResult, pgResult } from './pg-shapes.ts'
 import type { Cell, Connection, ConnectOptions, SqlResult, SqlValue } from './sql.ts'
 import { isStatementError } from './transaction.ts'
@@ -14,6 +14,7 @@ export class PgConnection implements Connection {
   readonly #prepare: boolean
   readonly #timeout: number | undefined
   readonly #loss = new Loss()
+  readonly #turns = new Turns()
   readonly #onError = (error: unknown): void => this.#loss.tell(error)
   readonly #onEnd = (): void => this.#loss.tell(new Error('PostgreSQL closed the connection'))
   readonly #channels = new Map<string, () => void>()
@@ -101,7 +102,11 @@ export class PgConnection implements Connection {
   async #send(query: PgQuery): Promise<PgResult> {
     this.#loss.check()
     try {
-      return await answered(this.#client.query(query), this.#timeout, this.#onError)
+      return await answered(
+        this.#turns.run(() => this.#client.query(query)),
+        this.#timeout,
+        this.#onError,
+      )
     } catch (error) {
       // The server's last words come before the end itself: a client given back in between would be used again.
       if (!isStatementError(error)) this.#onError(error)

@@ -1,5 +1,5 @@
 import { errorSummary, telemetry, WaybillError } from '../core/index.ts'
-import { ANSWER_WITHIN, answered, CHECKOUT_WITHIN, COMMIT_WITHIN } from './connection.ts'
+import { ANSWER_WITHIN, answered, CHECKOUT_WITHIN, COMMIT_WITHIN, Turns } from './connection.ts'
 import { PgConnection } from './pg-connection.ts'
 import { type PgClient, type PgPool, pgResult } from './pg-shapes.ts'
 import type { Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
@@ -37,16 +37,17 @@ export class PgDatabase implements Database<PgClient> {
   async transaction<T>(fn: (tx: PgClient) => Promise<T>): Promise<T> {
     const client = await begin(this.#pool)
     const guard = new Guard()
+    const turns = new Turns()
     let value: T
     try {
-      value = await fn(transactionClient(client, guard))
+      value = await fn(transactionClient(client, guard, turns))
     } catch (error) {
       guard.end()
-      await rollback(client, error)
+      await rollback(client, turns, error)
       throw error
     }
     guard.end()
-    await commit(client)
+    await commit(client, turns)
     return value
   }
 }
@@ -98,14 +99,20 @@ async function begin(pool: PgPool): Promise<PgClient> {
 }
 
 /** PostgreSQL answers the COMMIT of an aborted transaction with ROLLBACK, and with no error. */
-async function commit(client: PgClient): Promise<void> {
+async function commit(client: PgClient, turns: Turns): Promise<void> {
   if (client.getTransactionStatus?.() === 'I') {
     giveBack(client, false)
     throw endedInside()
   }
   let tag: string
   try {
-    tag = (await answered(client.query('COMMIT'), COMMIT_WITHIN, () => {})).command
+    tag = (
+      await answered(
+        turns.run(() => client.query('COMMIT')),
+        COMMIT_WITHIN,
+        () => {},
+      )
+    ).command
   } catch (error) {
     const certain = isStatementError(error)
     giveBack(client, !certain)
@@ -115,9 +122,13 @@ async function commit(client: PgClient): Promise<void> {
   if (tag !== 'COMMIT') throw rolledBack()
 }
 
-async function rollback(client: PgClient, original: unknown): Promise<void> {
+async function rollback(client: PgClient, turns: Turns, original: unknown): Promise<void> {
   try {
-    await answered(client.query('ROLLBACK'), ANSWER_WITHIN, () => {})
+    await answered(
+      turns.run(() => client.query('ROLLBACK')),
+      ANSWER_WITHIN,
+      () => {},
+    )
   } catch (error) {
     giveBack(client, true)
     keepOriginal(original, error)
@@ -126,14 +137,30 @@ async function rollback(client: PgClient, original: unknown): Promise<void> {
   giveBack(client, false)
 }
 
-function transactionClient(client: PgClient, guard: Guard): PgClient {
+function transactionClient(client: PgClient, guard: Guard, turns: Turns): PgClient {
+  const send = (args: [string, unknown[]?]) => {
+    guard.check()
+    return client.query(...args)
+  }
   return guarded(client, () => guard.check(), {
-    query: async (...args: [string, unknown[]?]) => {
-      guard.check()
-      return client.query(...args)
+    query: (...args: [string, unknown[]?]) => {
+      if (answersAtOnce(args)) return send(args)
+      try {
+        guard.check()
+      } catch (error) {
+        return Promise.reject(error)
+      }
+      return turns.run(() => client.query(...args))
     },
     release: () => {
       throw new WaybillError('NOT_YOURS', 'this client belongs to withTransaction(), which releases it itself')
     },
   })
+}
+
+/** A cursor or a stream is answered as it is, and a callback is called: there is no promise to wait for. */
+function answersAtOnce(args: readonly unknown[]): boolean {
+  return (
+    typeof (args[0] as { submit?: unknown } | undefined)?.submit === 'function' || typeof args.at(-1) === 'function'
+  )
 }

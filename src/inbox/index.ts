@@ -1,0 +1,1 @@
+export type { InboxAnswer, InboxKey, InboxStore } from './store.ts'
