@@ -4,10 +4,13 @@ import {
   type Clock,
   checkOptions,
   type Duration,
+  errorSummary,
   milliseconds,
   oneOf,
   type Random,
   systemClock,
+  telemetry,
+  Unavailable,
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
@@ -106,6 +109,7 @@ export class Relay extends Worker<Tally> {
   readonly #lease: number
   readonly #maxBatch: number
   readonly #flows = new Map<Source, Flow>()
+  #prepared: Promise<void> | undefined
 
   constructor(options: RelayOptions) {
     super()
@@ -139,6 +143,8 @@ export class Relay extends Worker<Tally> {
 
   /** One round: takes part, takes once from each of its shares, publishes and settles. */
   async runOnce(): Promise<Tally> {
+    this.#prepared ??= this.prepare()
+    await this.#prepared
     const total: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
     for (const source of await this.#reader.share()) {
       const flow = this.#flows.get(source) ?? this.#flow(source)
@@ -149,7 +155,14 @@ export class Relay extends Worker<Tally> {
     return total
   }
 
+  /** What no retry can mend shows at start. A database that is away is waited for, like any other time. */
   protected override async prepare(): Promise<void> {
+    try {
+      await this.#options.from.check?.()
+    } catch (error) {
+      if (error instanceof WaybillError && !(error instanceof Unavailable)) throw error
+      telemetry.warning.publish({ where: this.name, message: `the outbox cannot be reached: ${errorSummary(error)}` })
+    }
     await this.#publisher.start?.()
   }
 

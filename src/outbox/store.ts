@@ -49,6 +49,8 @@ export interface ReaderOptions {
 export interface OutboxReader {
   readonly name: string
   reader(options: ReaderOptions): Reader
+  /** Throws when it cannot be read as it is: a table that is missing or of another version. */
+  check?(): Promise<void>
 }
 
 /** One relay's part in reading an outbox that others may read too. */

@@ -4,6 +4,7 @@ import { topicOf } from '../flow/index.ts'
 import type { OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
 import { PostgresOutboxAdmin } from './admin.ts'
 import { PostgresLeadership } from './leadership.ts'
+import { Migrations } from './migrate.ts'
 import { OUTBOX_OPTIONS as OUTBOX_SCHEMA_OPTIONS, type OutboxSchemaOptions } from './migrate-tables.ts'
 import { OutboxNames } from './names.ts'
 import { Enqueue, type PostgresEnqueueOptions } from './outbox.ts'
@@ -35,6 +36,7 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
   readonly #db: Database<Tx>
   readonly #enqueue: Enqueue
   readonly #prepare: boolean
+  readonly #migrations: Migrations
   readonly #current: () => Tx | undefined
 
   constructor(db: Database<Tx>, current: () => Tx | undefined, options: PostgresOutboxOptions = {}) {
@@ -46,6 +48,9 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
     this.#prepare = prepare
     this.admin = new PostgresOutboxAdmin(db, this.names)
     this.leadership = new PostgresLeadership(db, this.names)
+    const { tenants = false, dedup = false, archive = false, partition } = options
+    const chosen = { tenants, dedup, archive, ...(partition === undefined ? {} : { partition }) }
+    this.#migrations = new Migrations(db, { outbox: this.names, ...chosen })
     this.#enqueue = new Enqueue({
       names: this.names,
       wake: oneOf('outbox: wake', wake, ['flag', 'off']) === 'off' ? 'off' : db.single ? 'always' : 'flag',
@@ -75,6 +80,10 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
 
   reader(options: ReaderOptions): Reader {
     return new PostgresReader(this.#db, this.names, this.#prepare, options)
+  }
+
+  check(): Promise<void> {
+    return this.#migrations.check()
   }
 
   #ambient(): Tx {

@@ -34,7 +34,10 @@ export async function outboxOn(on: string | Parameters<typeof freshDatabase>[0] 
     /** Event numbers by key, in the order they arrived. */
     arrivals(): Record<string, number[]> {
       const byKey: Record<string, number[]> = {}
-      for (const message of sink.messages) (byKey[message.key ?? ''] ??= []).push(number(message))
+      for (const message of sink.messages) {
+        const key = message.key ?? ''
+        byKey[key] = [...(byKey[key] ?? []), number(message)]
+      }
       return byKey
     },
     /** How many rows are in each state, counted by the test itself. */
