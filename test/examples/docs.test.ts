@@ -17,9 +17,9 @@ describe('links', () => {
 })
 
 describe('decisions', () => {
-  test.each(decisions)('%s is short and says why', (path) => {
+  test.each(decisions)('%s is short, with the problem and the decision', (path) => {
     const text = read(path)
     expect(text.split('\n').length).toBeLessThanOrEqual(26)
-    for (const part of ['Problem', 'Decision', 'Why', 'Consequences']) expect(text).toContain(`**${part}`)
+    for (const part of ['Problem', 'Decision']) expect(text).toContain(`**${part}`)
   })
 })
