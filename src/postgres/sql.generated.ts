@@ -91,7 +91,8 @@ WHERE event_id = ANY ($1::text::uuid[])`,
   SELECT shard, holder, note FROM {{terms}} WHERE shard = $2::text::int FOR UPDATE
 )
 INSERT INTO {{terms}} AS term (shard, epoch, holder, expires_at)
-VALUES ($2::text::int, 1, $1, clock_timestamp() + $3::text::float8 * interval '1 millisecond')
+SELECT $2::text::int, 1, $1, clock_timestamp() + $3::text::float8 * interval '1 millisecond'
+FROM (SELECT count(*) FROM before) AS first
 ON CONFLICT (shard) DO UPDATE
   SET epoch = term.epoch + 1, holder = excluded.holder, note = NULL,
       expires_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
