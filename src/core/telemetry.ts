@@ -59,6 +59,8 @@ export interface TelemetryEvents {
   'worker.stopped': { worker: string; took: number }
   'task.failed': { task: string; error: unknown; retryIn: number }
   'task.ran': { task: string; took: number }
+  /** A cleaner has removed what was no longer needed: `count` rows one by one, and whole partitions. */
+  'cleaner.cleaned': { store: string; count: number; partitions: number; took: number }
   /** How a relay reads its outbox, and why. */
   'relay.reader': { table: string; reader: string; shards: number; why: string }
   /** Something a person should know: a setting that can lose data, a fallback that was taken. */
@@ -120,6 +122,7 @@ const names = {
   'worker.stopped': 1,
   'task.failed': 1,
   'task.ran': 1,
+  'cleaner.cleaned': 1,
   'relay.reader': 1,
   warning: 1,
 } satisfies Record<TelemetryName, 1>

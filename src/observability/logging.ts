@@ -71,6 +71,7 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
   'worker.stopped': 'info',
   'task.failed': 'warn',
   'task.ran': 'debug',
+  'cleaner.cleaned': 'info',
   'relay.reader': 'info',
   warning: 'warn',
 }

@@ -24,6 +24,8 @@ export interface OutboxEntry {
   readonly createdAt: Date
   readonly availableAt: Date | undefined
   readonly publishedAt: Date | undefined
+  /** Where a list goes on behind this entry, see `Page.after`. Means nothing to anybody else. */
+  readonly cursor: string
 }
 
 /** Which events. All that are given must hold. */
@@ -40,23 +42,36 @@ export interface OutboxFilter {
 }
 
 export interface Page {
+  /** Default 50, at most 1000. */
   limit?: number
-  /** The sequence of the last entry seen. */
+  /** The cursor of the last entry seen. */
   after?: string
 }
+
+/** What can be done with events, as it stands in the audit. */
+export const ACTIONS = ['rearm', 'discard-dead', 'discard-pending', 'replay'] as const
+export type Action = (typeof ACTIONS)[number]
 
 /** A count and a sample of what an action would touch, so that a person can look before it happens. */
 export interface Preview {
   readonly count: number
+  /** `false`: there are more; counting ended here. */
+  readonly exact: boolean
   readonly sample: readonly OutboxEntry[]
 }
 
+/** A number, and whether it is an estimate, because counting would mean a long scan. */
+export interface Count {
+  readonly count: number
+  readonly estimated: boolean
+}
+
 export interface OutboxStats {
-  /** Exact, or an estimate where counting would mean a long scan. */
-  readonly states: Readonly<Record<State, { readonly count: number; readonly estimated: boolean }>>
+  readonly states: Readonly<Record<State, Count>>
   /** Seconds since the oldest event that could be dispatched was created. */
   readonly oldestReadySeconds: number | undefined
-  readonly blockedKeys: number
+  /** Keys with events that wait for an earlier one. */
+  readonly blockedKeys: Count
 }
 
 /** Who did it and why. Kept for good. */
@@ -65,20 +80,49 @@ export interface Audit {
   readonly note: string
 }
 
-/** What people do with an outbox. Every action answers how many it changed. */
+export interface AuditEntry extends Audit {
+  readonly id: string
+  readonly at: Date
+  /** What was done. `discard` of pending events and `replay` are among them. */
+  readonly action: Action
+  readonly filter: Readonly<Record<string, unknown>>
+  readonly count: number
+}
+
+/** What is not published yet goes only by tenant or topic, within a time window. */
+export type PendingFilter = OutboxFilter & { since: Date; until: Date } & ({ tenant: string } | { topic: string })
+
+/**
+ * What people do with an outbox. Every action is one transaction with its line in the audit, and answers how many
+ * events it changed. Nothing but `show` gives a payload.
+ */
 export interface OutboxAdmin {
+  readonly name: string
+  /** State by state: dead, retrying, held, leased, scheduled and ready ones in their order, published ones newest first. */
   list(filter?: OutboxFilter, page?: Page): Promise<readonly OutboxEntry[]>
   show(eventId: string): Promise<{ readonly entry: OutboxEntry; readonly message: RawMessage } | undefined>
-  preview(filter: OutboxFilter): Promise<Preview>
-  /** Dead events get all their attempts again. Their place in the order of their key is kept. */
-  rearm(filter: OutboxFilter): Promise<number>
-  /** Dead events are removed, with an audit note. What they blocked goes on. */
-  discardDead(filter: OutboxFilter, audit: Audit): Promise<number>
-  /** Events not yet published are removed: only by tenant or topic within a time window, with an audit note. */
-  discardPending(filter: OutboxFilter & { since: Date; until: Date }, audit: Audit): Promise<number>
-  /** Published events are sent again. Under the same ids, so that inboxes skip what they have, unless `asNew`. */
-  replay(filter: OutboxFilter, options?: { asNew?: boolean }): Promise<number>
+  /** What the action would touch now. */
+  preview(action: Action, filter: OutboxFilter): Promise<Preview>
+  /**
+   * Dead events get all their attempts again, the earliest first, at most `limit` (default 100,000). Their place in the
+   * order of their key is kept: what waits for them goes on waiting until they are published.
+   */
+  rearm(filter: OutboxFilter, audit?: Audit, options?: { limit?: number }): Promise<number>
+  /** Dead events are removed, the earliest first, at most `limit` (default 100,000). What they blocked goes on. */
+  discardDead(filter: OutboxFilter, audit: Audit, options?: { limit?: number }): Promise<number>
+  /**
+   * Events not yet published are removed. `expected` is the count of the preview: were it more by now, nothing happens.
+   * What a relay has in hand at this moment may still arrive.
+   */
+  discardPending(filter: PendingFilter, audit: Audit, options: { expected: number }): Promise<number>
+  /**
+   * Published events are sent again, in their order, behind what is pending now. Under the same ids, so that inboxes
+   * skip what they have, unless `asNew`. More than `limit` (default 100,000) is refused.
+   */
+  replay(filter: OutboxFilter, audit?: Audit, options?: { asNew?: boolean; limit?: number }): Promise<number>
+  /** What was done, newest first. `after` is the id of the last line seen. */
+  audits(page?: Page): Promise<readonly AuditEntry[]>
   stats(): Promise<OutboxStats>
   /** Removes published events older than `retention` milliseconds, at most `limit`; answers how many. */
-  clean(options: { retention: number; limit: number }): Promise<number>
+  clean(options?: { retention?: number; limit?: number }): Promise<number>
 }

@@ -137,7 +137,7 @@ function checkOne(schema: TableSchema, { version, options }: Recorded): void {
   }
 }
 
-async function recorded(on: Sql, table: TableName): Promise<Recorded> {
+export async function recorded(on: Sql, table: TableName): Promise<Recorded> {
   const there = await on.query('SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS there', [
     table.sql,
     versionsTable(table),

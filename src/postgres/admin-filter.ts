@@ -1,0 +1,104 @@
+import { checkOptions, describe, isUuid, WaybillError } from '../core/index.ts'
+import { textArray } from '../drivers/sql.ts'
+import type { Action, OutboxFilter, State } from '../outbox/admin.ts'
+import { sql } from './sql.generated.ts'
+
+const FILTER = ['eventIds', 'states', 'tenant', 'topic', 'type', 'key', 'since', 'until'] as const
+const MOST_IDS = 10_000
+
+/** Each state has an index of its own, and lists go in its order. Published events are shown newest first. */
+interface Lane {
+  readonly order: readonly string[]
+  /** How each column of `order` is cast back from text. */
+  readonly types: readonly string[]
+  readonly descending?: true
+}
+
+const BY_SEQUENCE: Lane = { order: ['sequence'], types: ['bigint'] }
+const BY_TIME: Lane = { order: ['available_at', 'sequence'], types: ['timestamptz', 'bigint'] }
+
+export const LANES: Readonly<Record<State, Lane>> = {
+  dead: BY_SEQUENCE,
+  retrying: BY_TIME,
+  held: { order: ['key', 'sequence'], types: ['text', 'bigint'] },
+  leased: BY_TIME,
+  scheduled: BY_TIME,
+  ready: BY_SEQUENCE,
+  published: { order: ['published_at', 'sequence'], types: ['timestamptz', 'bigint'], descending: true },
+}
+
+/** The order in which a list shows states: first what a person should look at. */
+export const LANE_ORDER = Object.keys(LANES) as State[]
+
+/** What each action may touch. Pending ones are removed in the order in which a relay moves them on. */
+const TOUCHES: Readonly<Record<Action, readonly State[]>> = {
+  rearm: ['dead'],
+  'discard-dead': ['dead'],
+  'discard-pending': ['ready', 'scheduled', 'leased', 'held', 'retrying'],
+  replay: ['published'],
+}
+
+/** Which of the states an action may touch the filter asks for. */
+export function statesOf(action: Action, filter: OutboxFilter): readonly State[] {
+  const touched = TOUCHES[action]
+  if (filter.states === undefined) return touched
+  const wrong = filter.states.find((state) => !touched.includes(state))
+  if (wrong === undefined && filter.states.length > 0) return touched.filter((state) => filter.states!.includes(state))
+  const text = `${action}: states: ${describe(wrong)} is not allowed. Allowed: ${touched.join(', ')}`
+  throw new WaybillError('INVALID_OPTION', text)
+}
+
+/** The values of `admin-filter.sql`. */
+export function filterValues(where: string, filter: OutboxFilter): (string | null)[] {
+  checkOptions(where, filter, FILTER)
+  const { eventIds, states, tenant, topic, type, key, since, until } = filter
+  for (const id of eventIds ?? []) {
+    if (!isUuid(id)) throw new WaybillError('INVALID_OPTION', `${where}: eventIds: ${describe(id)} is not a UUID`)
+  }
+  if (eventIds !== undefined && eventIds.length > MOST_IDS) {
+    throw new WaybillError('INVALID_OPTION', `${where}: eventIds: ${eventIds.length} are too many; at most ${MOST_IDS}`)
+  }
+  for (const state of states ?? []) {
+    if (LANES[state] === undefined) {
+      const text = `${where}: states: ${describe(state)} is not allowed. Allowed: ${LANE_ORDER.join(', ')}`
+      throw new WaybillError('INVALID_OPTION', text)
+    }
+  }
+  const texts = { tenant, topic, type, key }
+  for (const name in texts) checkText(where, name, texts[name as keyof typeof texts])
+  return [
+    eventIds === undefined ? null : textArray(eventIds),
+    tenant ?? null,
+    topic ?? null,
+    type ?? null,
+    key ?? null,
+    timeText(where, 'since', since),
+    timeText(where, 'until', until),
+  ]
+}
+
+function checkText(where: string, name: string, value: unknown): void {
+  if (value === undefined || (typeof value === 'string' && !value.includes('\0'))) return
+  throw new WaybillError('INVALID_OPTION', `${where}: ${name}: ${describe(value)} is not a text that can be looked for`)
+}
+
+function timeText(where: string, name: string, value: Date | undefined): string | null {
+  if (value === undefined) return null
+  if (value instanceof Date && !Number.isNaN(value.getTime())) return value.toISOString()
+  throw new WaybillError('INVALID_OPTION', `${where}: ${name}: ${describe(value)} is not a date`)
+}
+
+/** SQL of one state: the condition, the order, and the place to go on behind. */
+export function laneSql(text: string, state: State, after = false): string {
+  const { order, types, descending } = LANES[state]
+  const columns = order.map((column) => `event.${column}`)
+  const values = types.map((type, i) => `$${9 + i}::text::${type}`)
+  const parts: Record<string, string> = {
+    lane: state === 'held' ? `event.state = 'held' AND event.key IS NOT NULL` : `event.state = '${state}'`,
+    order: columns.map((column) => `${column}${descending ? ' DESC' : ''}`).join(', '),
+    place: `json_build_array(${columns.map((column) => `${column}::text`).join(', ')})::text`,
+    behind: after ? ` AND (${columns.join(', ')}) ${descending ? '<' : '>'} (${values.join(', ')})` : '',
+    filter: sql['admin-filter'],
+  }
+  return text.replace(/\{\{(\w+)\}\}/g, (all, name: string) => parts[name] ?? all)
+}

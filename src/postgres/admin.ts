@@ -1,0 +1,286 @@
+import {
+  checkOptions,
+  type Duration,
+  describe,
+  isUuid,
+  type RawMessage,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import { sqlOf } from '../drivers/database.ts'
+import type { Database, Sql } from '../drivers/sql.ts'
+import type {
+  Action,
+  Audit,
+  AuditEntry,
+  OutboxAdmin,
+  OutboxEntry,
+  OutboxFilter,
+  OutboxStats,
+  Page,
+  PendingFilter,
+  Preview,
+  State,
+} from '../outbox/admin.ts'
+import { auditOf, entryOf, placeOf, readCursor } from './admin-entry.ts'
+import { filterValues, LANE_ORDER, laneSql, statesOf } from './admin-filter.ts'
+import { readStats } from './admin-stats.ts'
+import { messageOfStored, STORED, type StoredRow } from './archive-row.ts'
+import { type ArchiveTarget, Cleaning } from './cleaner.ts'
+import { explained } from './errors.ts'
+import { recorded } from './migrate.ts'
+import type { OutboxNames } from './names.ts'
+import { sql } from './sql.generated.ts'
+
+export interface PostgresAdminOptions {
+  /** What `clean` keeps when it is not told. Default 7 days. */
+  retention?: Duration
+  /** Where cleaned events are kept. Default: nowhere. */
+  archive?: ArchiveTarget
+}
+
+const COUNTED_IN_PREVIEW = 100_000
+const SAMPLE = 10
+const MOST_AT_ONCE = 100_000
+/** A look that takes longer disturbs others; an action may take its time. */
+const LOOK_WITHIN = '30s'
+const ACT_WITHIN = '10min'
+
+const NOBODY: Audit = { by: '', note: '' }
+
+/** What people do with an outbox in a PostgreSQL table. */
+export class PostgresOutboxAdmin implements OutboxAdmin {
+  readonly name: string
+  readonly #db: Database
+  readonly #names: OutboxNames
+  readonly #cleaning: Cleaning
+
+  constructor(db: Database, names: OutboxNames, options: PostgresAdminOptions = {}) {
+    checkOptions('outbox admin', options, ['retention', 'archive'])
+    this.name = names.table.text
+    this.#db = db
+    this.#names = names
+    this.#cleaning = new Cleaning(db, names, options)
+  }
+
+  list(filter: OutboxFilter = {}, page: Page = {}): Promise<readonly OutboxEntry[]> {
+    const values = filterValues('list', filter)
+    const { limit, after } = pageOf('list', page)
+    const from = after === undefined ? undefined : readCursor(after)
+    const states = LANE_ORDER.filter((state) => filter.states?.includes(state) ?? true)
+    return this.#look((on) => this.#entries(on, states, values, limit, from))
+  }
+
+  async show(eventId: string): Promise<{ readonly entry: OutboxEntry; readonly message: RawMessage } | undefined> {
+    if (!isUuid(eventId)) {
+      throw new WaybillError('INVALID_OPTION', `show: ${describe(eventId)} is not an event id, which is a UUID`)
+    }
+    const text = this.#names.fill(sql['admin-show'].replace('{{stored}}', STORED))
+    const row = await this.#look(async (on) => (await on.query(text, [eventId])).rows[0])
+    if (row === undefined) return undefined
+    return {
+      entry: entryOf({ ...row, place: placeOf(row) }),
+      message: messageOfStored(row as unknown as StoredRow),
+    }
+  }
+
+  preview(action: Action, filter: OutboxFilter): Promise<Preview> {
+    const states = statesOf(action, filter)
+    const values = filterValues(action, filter)
+    return this.#look(async (on) => {
+      let count = 0
+      for (const state of states) {
+        const text = this.#names.fill(laneSql(sql['admin-count'], state))
+        count += await counted(on, text, values, COUNTED_IN_PREVIEW + 1 - count)
+        if (count > COUNTED_IN_PREVIEW) break
+      }
+      const exact = count <= COUNTED_IN_PREVIEW
+      const sample = await this.#entries(on, states, values, SAMPLE)
+      return { count: Math.min(count, COUNTED_IN_PREVIEW), exact, sample }
+    })
+  }
+
+  rearm(filter: OutboxFilter, audit: Audit = NOBODY, options: { limit?: number } = {}): Promise<number> {
+    const limit = limitOf('rearm', options)
+    return this.#act('rearm', filter, audit, (on, values) =>
+      counted(on, this.#names.fill(laneSql(sql['admin-rearm'], 'dead')), values, limit),
+    )
+  }
+
+  discardDead(filter: OutboxFilter, audit: Audit, options: { limit?: number } = {}): Promise<number> {
+    const limit = limitOf('discardDead', options)
+    checkAudit('discardDead', audit)
+    return this.#act('discard-dead', filter, audit, (on, values) => this.#discard(on, 'dead', values, limit))
+  }
+
+  discardPending(filter: PendingFilter, audit: Audit, options: { expected: number }): Promise<number> {
+    checkWindow(filter)
+    checkAudit('discardPending', audit)
+    checkOptions('discardPending', options, ['expected'])
+    const expected = wholeNumber('discardPending: expected', options?.expected, { min: 0, max: COUNTED_IN_PREVIEW })
+    const states = statesOf('discard-pending', filter)
+    return this.#act('discard-pending', filter, audit, async (on, values) => {
+      let count = 0
+      for (const state of states) count += await this.#discard(on, state, values, expected + 1 - count)
+      if (count <= expected) return count
+      throw new WaybillError(
+        'PREVIEW_OUTDATED',
+        `discardPending: there are more than the ${expected} events that were expected; nothing was removed, look at the preview again`,
+      )
+    })
+  }
+
+  replay(
+    filter: OutboxFilter,
+    audit: Audit = NOBODY,
+    options: { asNew?: boolean; limit?: number } = {},
+  ): Promise<number> {
+    checkOptions('replay', options, ['asNew', 'limit'])
+    const { asNew = false } = options
+    const limit = limitOf('replay', { ...(options.limit === undefined ? {} : { limit: options.limit }) })
+    return this.#act(
+      'replay',
+      filter,
+      audit,
+      async (on, values) => {
+        const text = asNew ? await this.#copySql(on) : this.#names.fill(laneSql(sql['admin-replay'], 'published'))
+        const count = await counted(on, text, values, limit + 1)
+        if (count <= limit) return count
+        const advice = 'nothing was sent; narrow the filter, or give a larger limit'
+        throw new WaybillError('TOO_MANY', `replay: more than ${limit} events match; ${advice}`)
+      },
+      asNew ? { asNew } : {},
+    )
+  }
+
+  audits(page: Page = {}): Promise<readonly AuditEntry[]> {
+    const { limit, after } = pageOf('audits', page)
+    if (after !== undefined && !/^\d{1,18}$/.test(after)) {
+      throw new WaybillError('INVALID_OPTION', `audits: after: ${describe(after)} is not the id of a line`)
+    }
+    return this.#look(async (on) => {
+      const { rows } = await on.query(this.#names.fill(sql['admin-audits']), [String(limit), after ?? null])
+      return rows.map(auditOf)
+    })
+  }
+
+  stats(): Promise<OutboxStats> {
+    return this.#look((on) => readStats(on, this.#names))
+  }
+
+  clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
+    return this.#explained(() => this.#cleaning.clean(options))
+  }
+
+  /** Creates the partitions that will be needed and drops those that are no longer: before each round of a cleaner. */
+  maintain(options: { retention?: number } = {}): Promise<number> {
+    return this.#explained(() => this.#cleaning.maintain(options))
+  }
+
+  async #entries(
+    on: Sql,
+    states: readonly State[],
+    values: readonly (string | null)[],
+    limit: number,
+    from?: { state: State; place: readonly string[] },
+  ): Promise<OutboxEntry[]> {
+    const entries: OutboxEntry[] = []
+    const first = from === undefined ? 0 : LANE_ORDER.indexOf(from.state)
+    for (const state of states) {
+      if (LANE_ORDER.indexOf(state) < first) continue
+      const place = state === from?.state ? from.place : []
+      const text = this.#names.fill(laneSql(sql['admin-list'], state, place.length > 0))
+      const { rows } = await on.query(text, [...values, String(limit - entries.length), ...place])
+      entries.push(...rows.map(entryOf))
+      if (entries.length >= limit) break
+    }
+    return entries
+  }
+
+  #discard(on: Sql, state: State, values: readonly (string | null)[], limit: number): Promise<number> {
+    return counted(on, this.#names.fill(laneSql(sql['admin-discard'], state)), values, limit)
+  }
+
+  /** Where ids are kept, those of the copies are too. */
+  async #copySql(on: Sql): Promise<string> {
+    const { options } = await recorded(on, this.#names.table)
+    const remember = `, remembered AS (\n  INSERT INTO {{ids}} (event_id, sequence) SELECT event_id, sequence FROM copied\n)`
+    const text = sql['admin-replay-new'].replace('{{remember}}', options['dedup'] === true ? remember : '')
+    return this.#names.fill(laneSql(text, 'published'))
+  }
+
+  /** What is done and its line in the audit, or neither. */
+  async #act(
+    action: Action,
+    filter: OutboxFilter,
+    audit: Audit,
+    fn: (on: Sql, values: readonly (string | null)[]) => Promise<number>,
+    more: Record<string, unknown> = {},
+  ): Promise<number> {
+    statesOf(action, filter)
+    const values = filterValues(action, filter)
+    return this.#within(ACT_WITHIN, async (on) => {
+      const count = await fn(on, values)
+      const { by, note } = audit
+      const line = [action, by, note, JSON.stringify({ ...filter, ...more }), String(count)]
+      await on.query(this.#names.fill(sql['admin-audit']), line)
+      return count
+    })
+  }
+
+  #look<T>(fn: (on: Sql) => Promise<T>): Promise<T> {
+    return this.#within(LOOK_WITHIN, fn)
+  }
+
+  #within<T>(time: string, fn: (on: Sql) => Promise<T>): Promise<T> {
+    return this.#explained(() =>
+      this.#db.transaction(async (tx) => {
+        const on = sqlOf(tx)
+        await on.query(`SET LOCAL statement_timeout = '${time}'`)
+        return fn(on)
+      }),
+    )
+  }
+
+  async #explained<T>(fn: () => Promise<T>): Promise<T> {
+    try {
+      return await fn()
+    } catch (error) {
+      if ((error as { code?: unknown } | null)?.code !== '57014') throw explained(error, `table ${this.name}`)
+      const text = `looking through ${this.name} takes too long; narrow the filter, by state first`
+      throw new WaybillError('TOO_SLOW', text, { cause: error })
+    }
+  }
+}
+
+async function counted(on: Sql, text: string, values: readonly (string | null)[], limit: number): Promise<number> {
+  return Number((await on.query(text, [...values, String(limit)])).rows[0]!['count'])
+}
+
+function pageOf(where: string, page: Page): { limit: number; after: string | undefined } {
+  checkOptions(where, page, ['limit', 'after'])
+  return { limit: wholeNumber(`${where}: limit`, page.limit ?? 50, { max: 1000 }), after: page.after }
+}
+
+function limitOf(where: string, options: { limit?: number }): number {
+  checkOptions(where, options, ['limit'])
+  return wholeNumber(`${where}: limit`, options.limit ?? MOST_AT_ONCE, { max: 10_000_000 })
+}
+
+function checkAudit(where: string, audit: Audit): void {
+  checkOptions(`${where}: audit`, audit, ['by', 'note'])
+  for (const name of ['by', 'note'] as const) {
+    if (typeof audit?.[name] === 'string' && audit[name].trim() !== '') continue
+    throw new WaybillError('INVALID_OPTION', `${where}: audit.${name} is missing; say who does it and why`)
+  }
+}
+
+function checkWindow(filter: PendingFilter): void {
+  const { tenant, topic, since, until } = filter
+  if ((tenant !== undefined || topic !== undefined) && since !== undefined && until !== undefined && since < until)
+    return
+  throw new WaybillError(
+    'INVALID_OPTION',
+    'discardPending: give a tenant or a topic, and since and until with since before until: what is not published goes only by a stated window',
+  )
+}

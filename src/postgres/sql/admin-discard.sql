@@ -1,0 +1,14 @@
+-- $1–$7 the filter, $8 how many. Removes events of the state that {{lane}} names; answers how many.
+--
+-- What a competing relay has leased and works on is left alone. Keys that were held back are found open by the relay.
+
+WITH picked AS (
+  SELECT event.event_id, event.created_at FROM {{outbox}} event
+  WHERE {{lane}} AND {{filter}} AND NOT (event.state = 'leased' AND event.available_at > clock_timestamp())
+  ORDER BY {{order}} LIMIT $8::text::int FOR UPDATE
+), removed AS (
+  DELETE FROM {{outbox}} event USING picked
+  WHERE event.event_id = picked.event_id AND event.created_at = picked.created_at AND {{lane}}
+  RETURNING 1
+)
+SELECT count(*)::text AS count FROM removed

@@ -1,0 +1,22 @@
+-- How many rows there are, and how many of each state, as far as the server knows without looking: it counts inserts and
+-- deletes as they are committed, from the last vacuum on. After a crash those counts are gone, and the size of the table
+-- has to do. States are told from the last ANALYZE. Answers one row for each state that is common, and one with no state.
+
+WITH leaves AS (
+  SELECT '{{outbox}}'::regclass AS relid UNION SELECT relid FROM pg_partition_tree('{{outbox}}'::regclass)
+), parts AS (
+  SELECT namespace.nspname, class.relname,
+    CASE WHEN class.reltuples <= 0 OR class.relpages = 0
+      OR COALESCE(live.last_vacuum, live.last_autovacuum, live.last_analyze, live.last_autoanalyze) IS NOT NULL
+    THEN live.n_live_tup
+    ELSE class.reltuples / class.relpages * pg_relation_size(class.oid) / current_setting('block_size')::int END AS count
+  FROM leaves JOIN pg_class class ON class.oid = leaves.relid AND class.relkind = 'r'
+  JOIN pg_namespace namespace ON namespace.oid = class.relnamespace
+  LEFT JOIN pg_stat_all_tables live ON live.relid = class.oid
+)
+SELECT NULL AS state, round(sum(count))::text AS count FROM parts
+UNION ALL
+SELECT common.state, round(sum(count * common.frequency))::text
+FROM parts JOIN pg_stats ON schemaname = nspname AND tablename = relname AND attname = 'state',
+  unnest(most_common_vals::text::text[], most_common_freqs) AS common (state, frequency)
+GROUP BY common.state
