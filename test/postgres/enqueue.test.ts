@@ -229,7 +229,9 @@ describe('bad input', () => {
 
   test('a role that may not write, and a read-only connection, are told what to do', async () => {
     await t.pool.query(`DROP ROLE IF EXISTS waybill_reader; CREATE ROLE waybill_reader LOGIN`)
-    const reader = new pg.Pool({ connectionString: t.database.url, user: 'waybill_reader', max: 2 })
+    const asReader = new URL(t.database.url)
+    asReader.username = 'waybill_reader'
+    const reader = new pg.Pool({ connectionString: asReader.href, max: 2 })
     const readOnly = new pg.Pool({
       connectionString: t.database.url,
       max: 2,
