@@ -1,12 +1,16 @@
 import type { Message, RawMessage } from '../core/index.ts'
 import { checkOutcomes, type Outcome, type Publisher, type PublisherLike, publisherOf } from '../flow/index.ts'
-import { rawOutputs, throwUnlessSent } from './outputs.ts'
+import { errorOf, rawOutputs } from './outputs.ts'
 
 /** What one handler sends: all of it arrives, or the handler fails. */
 interface Parcel {
   readonly messages: readonly RawMessage[]
-  readonly resolve: (outcomes: readonly Outcome[]) => void
-  readonly outcomes: Outcome[]
+  /** How many have arrived. */
+  arrived: number
+  /** How many are in the call under way. */
+  going: number
+  readonly resolve: () => void
+  readonly reject: (error: Error) => void
 }
 
 /** Largest batch given to the publisher in one call. */
@@ -23,44 +27,44 @@ export class Batcher {
     this.publisher = publisherOf(to)
   }
 
-  /** Resolves when all have arrived; throws what the first that has not says. Nothing is sent that cannot be encoded. */
-  readonly send = async (outputs: readonly Message[]): Promise<void> => {
+  /** Resolves when all have arrived; rejects with what the first that has not says. Throws for what cannot be encoded. */
+  readonly send = (outputs: readonly Message[]): Promise<void> => {
     const messages = rawOutputs(outputs)
-    const outcomes = await new Promise<readonly Outcome[]>((resolve) => {
-      this.#waiting.push({ messages, resolve, outcomes: [] })
-      if (!this.#sending) {
-        this.#sending = true
-        queueMicrotask(() => this.#drain())
-      }
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ messages, arrived: 0, going: 0, resolve, reject })
+      if (this.#sending) return
+      this.#sending = true
+      queueMicrotask(this.#drain)
     })
-    throwUnlessSent(outcomes, this.publisher.name)
   }
 
-  async #drain(): Promise<void> {
+  readonly #drain = async (): Promise<void> => {
     while (this.#waiting.length > 0) {
-      const parcels = this.#nextParcels()
-      let left: Parcel[] = parcels
-      while (left.length > 0) left = await this.#publish(left)
-      for (const { outcomes, resolve } of parcels) resolve(outcomes)
+      let parcels = this.#nextParcels()
+      while (parcels.length > 0) parcels = await this.#publish(parcels)
     }
     this.#sending = false
   }
 
   /** One call with what may go in it. Answers who still has something to send. */
   async #publish(parcels: readonly Parcel[]): Promise<Parcel[]> {
-    const counts = this.publisher.features.ordered ? parcels.map(rest) : oneOfEachKey(parcels)
-    const messages = parcels.flatMap(({ messages, outcomes }, i) =>
-      messages.slice(outcomes.length, outcomes.length + counts[i]!),
-    )
-    const answers = await this.#outcomes(messages)
+    const { name, features } = this.publisher
+    const messages: RawMessage[] = []
+    const keys = features.ordered ? undefined : new Set<string>()
+    for (const parcel of parcels) fill(messages, parcel, keys)
+    const outcomes = await this.#outcomes(messages)
+    const left: Parcel[] = []
     let at = 0
-    parcels.forEach(({ messages, outcomes }, i) => {
-      for (const end = at + counts[i]!; at < end; at++) outcomes.push(answers[at]!)
+    for (const parcel of parcels) {
+      const failure = firstFailure(outcomes, at, parcel.going)
+      at += parcel.going
+      parcel.arrived += parcel.going
       // What a failed one was to be followed by is not sent at all: it must not arrive before it.
-      const failed = outcomes.find(({ kind }) => kind !== 'ok')
-      while (failed !== undefined && outcomes.length < messages.length) outcomes.push(failed)
-    })
-    return parcels.filter(({ messages, outcomes }) => outcomes.length < messages.length)
+      if (failure !== undefined) parcel.reject(errorOf(failure, name))
+      else if (parcel.arrived === parcel.messages.length) parcel.resolve()
+      else left.push(parcel)
+    }
+    return left
   }
 
   async #outcomes(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
@@ -83,21 +87,25 @@ export class Batcher {
   }
 }
 
-function rest({ messages, outcomes }: Parcel): number {
-  return messages.length - outcomes.length
+/** Puts into the call what may go now: with `keys`, up to the first message whose key is in it already. */
+function fill(call: RawMessage[], parcel: Parcel, keys: Set<string> | undefined): void {
+  const before = call.length
+  for (let i = parcel.arrived; i < parcel.messages.length; i++) {
+    const message = parcel.messages[i]!
+    const key = keys === undefined ? undefined : message.key
+    if (key !== undefined) {
+      if (keys!.has(key)) break
+      keys!.add(key)
+    }
+    call.push(message)
+  }
+  parcel.going = call.length - before
 }
 
-/** How much of each parcel can go in one call that must not hold two messages of a key. */
-function oneOfEachKey(parcels: readonly Parcel[]): number[] {
-  const keys = new Set<string>()
-  return parcels.map((parcel) => {
-    const { messages, outcomes } = parcel
-    for (let at = outcomes.length; at < messages.length; at++) {
-      const { key } = messages[at]!
-      if (key === undefined) continue
-      if (keys.has(key)) return at - outcomes.length
-      keys.add(key)
-    }
-    return rest(parcel)
-  })
+function firstFailure(outcomes: readonly Outcome[], from: number, count: number) {
+  for (let i = from; i < from + count; i++) {
+    const outcome = outcomes[i]!
+    if (outcome.kind !== 'ok') return outcome
+  }
+  return undefined
 }

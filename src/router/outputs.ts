@@ -9,16 +9,21 @@ import {
 } from '../core/index.ts'
 import type { Outcome } from '../flow/index.ts'
 
+type Failure = Exclude<Outcome, { kind: 'ok' }>
+
+/** What an outcome says, as the error a handler would throw for it. */
+export function errorOf(outcome: Failure, name: string): WaybillError {
+  const text = `publishing to ${name} failed`
+  const cause = { cause: outcome.error }
+  if (outcome.kind === 'down') return new Unavailable(text, cause)
+  if (outcome.kind === 'rejected') return new Reject(text, cause)
+  if (outcome.after !== undefined) return new RetryLater(outcome.after, text, cause)
+  return new WaybillError('PUBLISH_FAILED', text, cause)
+}
+
 /** Throws what the first outcome that is not ok says about the whole. */
 export function throwUnlessSent(outcomes: readonly Outcome[], name: string): void {
-  for (const outcome of outcomes) {
-    if (outcome.kind === 'ok') continue
-    const text = `publishing to ${name} failed`
-    if (outcome.kind === 'down') throw new Unavailable(text, { cause: outcome.error })
-    if (outcome.kind === 'rejected') throw new Reject(text, { cause: outcome.error })
-    if (outcome.after !== undefined) throw new RetryLater(outcome.after, text, { cause: outcome.error })
-    throw new WaybillError('PUBLISH_FAILED', text, { cause: outcome.error })
-  }
+  for (const outcome of outcomes) if (outcome.kind !== 'ok') throw errorOf(outcome, name)
 }
 
 /** Typed messages are encoded on their way out; raw ones pass as they are. */
