@@ -65,6 +65,23 @@ describe('stop', () => {
     expect(store.settlements.map(({ settlement }) => settlement.kind)).toEqual(['release', 'release'])
   })
 
+  it('ignores an outcome that comes while what was given back is being written', async () => {
+    const clock = new FakeClock()
+    const store = new Store(clock).add('a').add('b')
+    store.before.settle = () => clock.sleep(500)
+    const gate = new Gate()
+    const flow = flowOf(clock, store, { each: gate.each }, { grace: '2s' })
+    await flow.start()
+    await clock.settle()
+    const stopping = flow.stop()
+    await clock.advance(3100)
+    gate.end('a')
+    gate.end('b', new Error('late'))
+    await clock.advance(2000)
+    await stopping
+    expect(store.settlements.map(({ settlement }) => settlement.kind)).toEqual(['release', 'release'])
+  })
+
   it('ends within bounds although settling hangs, and settles nothing twice', async () => {
     const clock = new FakeClock()
     const store = new Store(clock).addMany(4)

@@ -146,6 +146,7 @@ export class Store implements Source<Held> {
       },
       settle: async (batch) => {
         if (closed) throw new Fault('settled after the session was closed')
+        if (controller.signal.aborted) throw new Fault('settled after the session was lost')
         await this.before.settle?.(batch)
         if (closed) return batch.length
         return this.#settle(batch, mine, controller.signal)

@@ -117,7 +117,10 @@ describe('manual ack', () => {
     const router = new Router('r').on(Placed, async () => {
       throw new Error('no')
     })
-    expect((await consume(router, [raw()], { ack: 'manual' })).kinds).toEqual(['retry'])
+    const source = scriptedSource([[raw()]], redelivering)
+    await started(router.consume(source, { ack: 'manual', grace: 0 }))
+    const [settled] = await source.settled(1)
+    expect(settled!.settlement.kind).toBe('retry')
   })
 
   it('what was never acked is released at the end of the grace', async () => {
