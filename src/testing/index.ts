@@ -16,6 +16,12 @@ export {
 } from './crash.ts'
 export { crashingPublisher, crashingSource, publisherPoints, sourcePoints } from './crash-wrappers.ts'
 export { FakeClock } from './fake-clock.ts'
+export {
+  type OutboxStoreFactory,
+  type OutboxStoreFeatures,
+  type OutboxStoreUnderTest,
+  outboxStoreSuite,
+} from './outbox-store-suite.ts'
 export { type Direction, type FaultProxy, type FaultProxyOptions, faultProxy } from './proxy.ts'
 export { type BrokerFactory, type BrokerFeatures, brokerSuite } from './publisher-source-suite.ts'
 export {

@@ -1,0 +1,219 @@
+import {
+  checkOptions,
+  describe,
+  isUuid,
+  milliseconds,
+  type RawMessage,
+  uuidv7,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import {
+  type Action,
+  type Audit,
+  type AuditEntry,
+  type Count,
+  type OutboxAdmin,
+  type OutboxEntry,
+  type OutboxFilter,
+  type OutboxStats,
+  type Page,
+  type PendingFilter,
+  type Preview,
+  STATES,
+  type State,
+} from '../outbox/admin.ts'
+import { checkWindow, compare, matches, placeOf, readCursor } from './admin-filter.ts'
+import { eventRow } from './event-row.ts'
+import { entryOf, messageOf, type Row } from './row.ts'
+import type { Table } from './table.ts'
+
+const SAMPLE = 10
+const MOST_AT_ONCE = 100_000
+const NOBODY: Audit = { by: '', note: '' }
+
+/** What people do with an outbox, in memory. */
+export class MemoryOutboxAdmin implements OutboxAdmin {
+  readonly name: string
+  readonly #table: Table
+  readonly #audits: AuditEntry[] = []
+
+  constructor(table: Table) {
+    this.name = table.name
+    this.#table = table
+  }
+
+  async list(filter: OutboxFilter = {}, page: Page = {}): Promise<readonly OutboxEntry[]> {
+    const { limit, after } = pageOf('list', page)
+    const from = after === undefined ? undefined : readCursor(after)
+    return this.#find(matches('list', filter))
+      .filter((row) => from === undefined || compare(placeOf(row), from) > 0)
+      .slice(0, limit)
+      .map(listed)
+  }
+
+  async show(eventId: string): Promise<{ readonly entry: OutboxEntry; readonly message: RawMessage } | undefined> {
+    if (!isUuid(eventId)) {
+      throw new WaybillError('INVALID_OPTION', `show: ${describe(eventId)} is not an event id, which is a UUID`)
+    }
+    const row = this.#table.rows.get(eventId.toLowerCase())
+    return row === undefined ? undefined : { entry: listed(row), message: messageOf(row) }
+  }
+
+  async preview(action: Action, filter: OutboxFilter): Promise<Preview> {
+    const rows = this.#find(matches(action, filter, action))
+    return { count: rows.length, exact: true, sample: rows.slice(0, SAMPLE).map(listed) }
+  }
+
+  async rearm(filter: OutboxFilter, audit: Audit = NOBODY, options: { limit?: number } = {}): Promise<number> {
+    const limit = limitOf('rearm', options)
+    return this.#act('rearm', filter, audit, (rows) => {
+      for (const row of rows.slice(0, limit)) {
+        row.attempts = 0
+        this.#table.become(row, 'retrying', this.#table.now())
+      }
+      return Math.min(limit, rows.length)
+    })
+  }
+
+  async discardDead(filter: OutboxFilter, audit: Audit, options: { limit?: number } = {}): Promise<number> {
+    const limit = limitOf('discardDead', options)
+    checkAudit('discardDead', audit)
+    return this.#act('discard-dead', filter, audit, (rows) => {
+      for (const row of rows.slice(0, limit)) this.#table.remove(row)
+      return Math.min(limit, rows.length)
+    })
+  }
+
+  async discardPending(filter: PendingFilter, audit: Audit, options: { expected: number }): Promise<number> {
+    checkWindow(filter)
+    checkAudit('discardPending', audit)
+    checkOptions('discardPending', options, ['expected'])
+    const expected = wholeNumber('discardPending: expected', options?.expected, { min: 0, max: MOST_AT_ONCE })
+    return this.#act('discard-pending', filter, audit, (rows) => {
+      const free = rows.filter((row) => row.state !== 'leased' || row.availableAt! <= this.#table.now())
+      if (free.length > expected) {
+        throw new WaybillError(
+          'PREVIEW_OUTDATED',
+          `discardPending: there are more than the ${expected} events that were expected; nothing was removed, look at the preview again`,
+        )
+      }
+      for (const row of free) this.#table.remove(row)
+      return free.length
+    })
+  }
+
+  async replay(
+    filter: OutboxFilter,
+    audit: Audit = NOBODY,
+    options: { asNew?: boolean; limit?: number } = {},
+  ): Promise<number> {
+    checkOptions('replay', options, ['asNew', 'limit'])
+    const { asNew = false, limit = MOST_AT_ONCE } = options
+    limitOf('replay', { limit })
+    const replay = (rows: readonly Row[]) => {
+      if (rows.length > limit) {
+        const advice = 'nothing was sent; narrow the filter, or give a larger limit'
+        throw new WaybillError('TOO_MANY', `replay: more than ${limit} events match; ${advice}`)
+      }
+      for (const row of rows) this.#again(row, asNew)
+      return rows.length
+    }
+    return this.#act('replay', filter, audit, replay, asNew ? { asNew } : {})
+  }
+
+  async audits(page: Page = {}): Promise<readonly AuditEntry[]> {
+    const { limit, after } = pageOf('audits', page)
+    if (after !== undefined && !/^\d{1,18}$/.test(after)) {
+      throw new WaybillError('INVALID_OPTION', `audits: after: ${describe(after)} is not the id of a line`)
+    }
+    return this.#audits
+      .filter(({ id }) => after === undefined || Number(id) < Number(after))
+      .reverse()
+      .slice(0, limit)
+  }
+
+  async stats(): Promise<OutboxStats> {
+    const states = Object.fromEntries(STATES.map((state) => [state, { count: 0, estimated: false }]))
+    const blocked = new Set<string>()
+    let oldest = Number.POSITIVE_INFINITY
+    for (const { state, key, createdAt } of this.#table.rows.values()) {
+      states[state]!.count++
+      if (state === 'held') blocked.add(key!)
+      if (state === 'ready') oldest = Math.min(oldest, createdAt)
+    }
+    return {
+      states: states as Record<State, Count>,
+      oldestReadySeconds: Number.isFinite(oldest) ? Math.max(0, this.#table.now() - oldest) / 1000 : undefined,
+      blockedKeys: { count: blocked.size, estimated: false },
+    }
+  }
+
+  async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
+    checkOptions('clean', options, ['retention', 'limit'])
+    const retention = wholeNumber('clean: retention', options.retention ?? milliseconds('7d'), { min: 0 })
+    const limit = wholeNumber('clean: limit', options.limit ?? 10_000, { max: 1_000_000 })
+    const old = this.#table.now() - retention
+    let count = 0
+    for (const row of this.#table.rows.values()) {
+      if (count === limit) break
+      if (row.state !== 'published' || row.publishedAt! > old) continue
+      this.#table.remove(row)
+      count++
+    }
+    return count
+  }
+
+  #find(match: (row: Row) => boolean): Row[] {
+    return [...this.#table.rows.values()].filter(match).sort((a, b) => compare(placeOf(a), placeOf(b)))
+  }
+
+  /** Under a new number, behind what is pending now. */
+  #again(old: Row, asNew: boolean): void {
+    const { message, topic } = old
+    const row = eventRow(asNew ? message.with({ id: uuidv7() }) : message, { topic }, () => topic)
+    row.sequence = this.#table.nextSequence()
+    row.createdAt = asNew ? this.#table.now() : old.createdAt
+    if (!asNew) this.#table.remove(old)
+    this.#table.insert(row)
+  }
+
+  /** In the order of their numbers. What is done and its line in the audit, or neither. */
+  #act(
+    action: Action,
+    filter: OutboxFilter,
+    { by, note }: Audit,
+    fn: (rows: Row[]) => number,
+    more: Record<string, unknown> = {},
+  ): number {
+    const rows = this.#find(matches(action, filter, action)).sort((a, b) => a.sequence - b.sequence)
+    const count = fn(rows)
+    const id = String(this.#audits.length + 1)
+    // As it would come back from a database.
+    const kept = JSON.parse(JSON.stringify({ ...filter, ...more }))
+    this.#audits.push({ id, at: new Date(this.#table.now()), action, by, note, filter: kept, count })
+    return count
+  }
+}
+
+function listed(row: Row): OutboxEntry {
+  return { ...entryOf(row), cursor: placeOf(row).join(' ') }
+}
+
+function pageOf(where: string, page: Page): { limit: number; after: string | undefined } {
+  checkOptions(where, page, ['limit', 'after'])
+  return { limit: wholeNumber(`${where}: limit`, page.limit ?? 50, { max: 1000 }), after: page.after }
+}
+
+function limitOf(where: string, options: { limit?: number }): number {
+  checkOptions(where, options, ['limit'])
+  return wholeNumber(`${where}: limit`, options.limit ?? MOST_AT_ONCE, { max: 10_000_000 })
+}
+
+function checkAudit(where: string, audit: Audit): void {
+  checkOptions(`${where}: audit`, audit, ['by', 'note'])
+  for (const name of ['by', 'note'] as const) {
+    if (typeof audit?.[name] === 'string' && audit[name].trim() !== '') continue
+    throw new WaybillError('INVALID_OPTION', `${where}: audit.${name} is missing; say who does it and why`)
+  }
+}

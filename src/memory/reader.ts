@@ -1,0 +1,76 @@
+import { telemetry, uuidv7 } from '../core/index.ts'
+import type { Source } from '../flow/index.ts'
+import type { Reader, ReaderOptions } from '../outbox/store.ts'
+import type { MemoryLeadership } from './leadership.ts'
+import { leaseSource } from './lease-source.ts'
+import { type OwnerSession, ownerSource } from './owner-source.ts'
+import type { Table } from './table.ts'
+
+export interface Readable {
+  readonly table: Table
+  readonly leadership: MemoryLeadership
+  readonly owners: Set<OwnerSession>
+}
+
+/** A relay's part in reading an outbox in memory: as its owner, the owner of some shards, or one of many that compete. */
+export class MemoryReader implements Reader {
+  readonly #of: Readable
+  readonly #options: ReaderOptions
+  readonly #member = uuidv7()
+  #kind: 'owner' | 'lease' | undefined
+  #sources: readonly Source[] = []
+  #refusedBy: string | undefined
+
+  constructor(of: Readable, options: ReaderOptions) {
+    this.#of = of
+    this.#options = options
+  }
+
+  async share(): Promise<readonly Source[]> {
+    this.#kind ??= await this.#choose()
+    const refusedBy = await this.#join()
+    if (refusedBy !== undefined) {
+      this.#tellRefused(refusedBy)
+      return []
+    }
+    this.#refusedBy = undefined
+    if (this.#sources.length === 1) return this.#sources
+    const members = await this.#of.leadership.members()
+    return this.#sources.filter((_, shard) => members[shard % members.length] === this.#member)
+  }
+
+  async close(): Promise<void> {
+    await this.#of.leadership.leave(this.#member)
+  }
+
+  get #mode(): string {
+    return this.#kind === 'lease' ? 'lease' : `owner/${this.#options.shards}`
+  }
+
+  #join(): Promise<string | undefined> {
+    return this.#of.leadership.join(this.#member, this.#mode, this.#options.lease)
+  }
+
+  async #choose(): Promise<'owner' | 'lease'> {
+    const { reader, shards } = this.#options
+    const others = reader === 'auto' && (await this.#of.leadership.modes()).includes('lease')
+    const kind = reader === 'lease' || others ? 'lease' : 'owner'
+    const why =
+      reader !== 'auto' ? 'as it was told' : others ? 'relays that compete are at work already' : 'the default'
+    this.#sources =
+      kind === 'lease'
+        ? [leaseSource({ ...this.#of, ...this.#options, allowed: async () => (await this.#join()) === undefined })]
+        : Array.from({ length: shards }, (_, shard) =>
+            ownerSource({ ...this.#of, ...this.#options, shard, member: this.#member }),
+          )
+    telemetry['relay.reader'].publish({ table: this.#of.table.name, reader: kind, shards, why })
+    return kind
+  }
+
+  #tellRefused(mode: string): void {
+    if (mode === this.#refusedBy) return
+    this.#refusedBy = mode
+    const message = `${this.#of.table.name}: relays that read as ${mode} are at work; this one (${this.#mode}) waits until they are gone`
+    telemetry.warning.publish({ where: 'relay', message })
+  }
+}

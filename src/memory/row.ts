@@ -1,0 +1,65 @@
+import { Message, type RawMessage } from '../core/index.ts'
+import { type Delivery, setTopic } from '../flow/index.ts'
+import type { OutboxEntry, State } from '../outbox/admin.ts'
+
+/** One event in the outbox. */
+export interface Row {
+  readonly eventId: string
+  readonly tenant: string
+  readonly topic: string
+  readonly key: string | undefined
+  readonly message: RawMessage
+  readonly size: number
+  /** Both are given with its place, and never change. */
+  sequence: number
+  createdAt: number
+  state: State
+  attempts: number
+  lastError: string | undefined
+  availableAt: number | undefined
+  publishedAt: number | undefined
+  /** The token of the relay that has claimed it. */
+  lease: string | undefined
+  /** In the hands of an owner, who writes nothing to take it. */
+  hand: MemoryDelivery | undefined
+  removed: boolean
+}
+
+export interface MemoryDelivery extends Delivery {
+  readonly row: Row
+}
+
+/** A message of its own for each delivery: what one receiver puts beside it, the next must not find. */
+export function deliveryOf(row: Row): MemoryDelivery {
+  return { message: messageOf(row), key: row.key, attempts: row.attempts, size: row.size, row }
+}
+
+export function messageOf({ message, topic }: Row): RawMessage {
+  const data = typeof message.data === 'string' ? message.data : new Uint8Array(message.data)
+  const copy: RawMessage = new Message(message, data, message.form)
+  setTopic(copy, topic)
+  return copy
+}
+
+export function entryOf(row: Row): Omit<OutboxEntry, 'cursor'> {
+  const { eventId, state, tenant, topic, key, attempts, lastError, message } = row
+  return {
+    eventId,
+    sequence: String(row.sequence),
+    state,
+    tenant,
+    topic,
+    key,
+    type: message.type,
+    version: message.version,
+    attempts,
+    lastError,
+    createdAt: new Date(row.createdAt),
+    availableAt: dateOf(row.availableAt),
+    publishedAt: dateOf(row.publishedAt),
+  }
+}
+
+function dateOf(time: number | undefined): Date | undefined {
+  return time === undefined ? undefined : new Date(time)
+}

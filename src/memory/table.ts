@@ -1,0 +1,187 @@
+import { type Clock, telemetry } from '../core/index.ts'
+import type { Demand } from '../flow/index.ts'
+import type { State } from '../outbox/admin.ts'
+import { Heap } from './heap.ts'
+import { type Blocker, KeyLane } from './key-lane.ts'
+import type { Row } from './row.ts'
+
+/** What a part of the outbox has to offer: rows that are ready, and those that wait for a time. */
+class Lane {
+  readonly ready = new Heap<Row>(
+    (row) => row.sequence,
+    (row) => row.state === 'ready' && row.hand === undefined && !row.removed,
+  )
+  readonly timers = new Heap<Timer>(
+    ({ at }) => at,
+    ({ row, at }) => row.availableAt === at && waits(row.state) && !row.removed,
+  )
+}
+
+interface Timer {
+  readonly row: Row
+  readonly at: number
+}
+
+export interface TakeOptions {
+  /** Which part, see `partition`. */
+  readonly shard: number
+  /** Which states of earlier events of its key hold an event back: none, for those who keep no order. */
+  readonly blockers: readonly Blocker[]
+  /** The most attempts an event has. */
+  readonly attempts: number
+  /** Makes it the taker's own. */
+  readonly claim: (row: Row) => void
+}
+
+/**
+ * The events, and lanes of what can be done next: nothing that cannot be taken now is looked at to find what can.
+ * A row changes its state by `become` only.
+ */
+export class Table {
+  readonly name: string
+  readonly rows = new Map<string, Row>()
+  /** Called when there may be something to take. */
+  readonly waiting = new Set<() => void>()
+  readonly #clock: Clock
+  readonly #keys = new Map<string, KeyLane>()
+  #lanes = [new Lane()]
+  #sequence = 0
+
+  constructor(name: string, clock: Clock) {
+    this.name = name
+    this.#clock = clock
+  }
+
+  now(): number {
+    return this.#clock.now()
+  }
+
+  /** As in a database: drawn before the commit, so that a larger one may be seen before a smaller one. */
+  nextSequence(): number {
+    return ++this.#sequence
+  }
+
+  insert(row: Row): void {
+    this.rows.set(row.eventId, row)
+    this.#place(row)
+  }
+
+  remove(row: Row): void {
+    this.rows.delete(row.eventId)
+    row.removed = true
+    this.#open(row.key)
+  }
+
+  become(row: Row, state: State, at?: number): void {
+    const stopped = row.state === 'retrying' || row.state === 'dead'
+    row.state = state
+    row.availableAt = at
+    if (state !== 'leased') row.lease = undefined
+    this.#place(row)
+    if (stopped) this.#open(row.key)
+  }
+
+  /** Back from an owner who has not settled it. */
+  giveBack(row: Row): void {
+    row.hand = undefined
+    this.#place(row)
+  }
+
+  /** Divides the rows among so many readers by key, and lets every key that was held back be looked at again. */
+  partition(shards: number): void {
+    if (shards !== this.#lanes.length) {
+      this.#lanes = Array.from({ length: shards }, () => new Lane())
+      for (const row of this.rows.values()) if (row.state === 'ready' || waits(row.state)) this.#place(row)
+    }
+    for (const key of this.#keys.keys()) this.#open(key)
+  }
+
+  take({ count, bytes }: Demand, options: TakeOptions): Row[] {
+    this.#promote(options.shard, options.attempts)
+    const { ready } = this.#lanes[options.shard]!
+    const taken: Row[] = []
+    for (let total = 0; taken.length < count; ) {
+      const row = ready.peek()
+      if (row === undefined) break
+      if (row.key !== undefined && this.#keys.get(row.key)?.blocks(row, options.blockers)) {
+        ready.pop()
+        this.become(row, 'held')
+        continue
+      }
+      total += row.size
+      if (taken.length > 0 && total > bytes) break
+      ready.pop()
+      options.claim(row)
+      taken.push(row)
+      // One of its key that was held back may follow.
+      this.#open(row.key)
+    }
+    return taken
+  }
+
+  /** Milliseconds until there may be something to take: 0 when there is. */
+  nextIn(shard: number): number {
+    const { ready, timers } = this.#lanes[shard]!
+    if (ready.peek() !== undefined) return 0
+    const timer = timers.peek()
+    return timer === undefined ? Number.POSITIVE_INFINITY : Math.max(0, timer.at - this.now())
+  }
+
+  /** What is due becomes ready. A lease that ran out counts as an attempt: its holder may have died of it. */
+  #promote(shard: number, attempts: number): void {
+    const { timers } = this.#lanes[shard]!
+    for (let timer = timers.peek(); timer !== undefined && timer.at <= this.now(); timer = timers.peek()) {
+      timers.pop()
+      const { row } = timer
+      if (row.state === 'leased') {
+        row.attempts++
+        row.lastError = 'the relay that worked on it let its lease run out'
+        if (row.attempts >= attempts) {
+          this.become(row, 'dead')
+          this.#tellDead(row)
+          continue
+        }
+      }
+      this.become(row, 'ready')
+    }
+  }
+
+  #place(row: Row): void {
+    const { state, availableAt, key } = row
+    const lane = this.#lanes[shardOf(row, this.#lanes.length)]!
+    if (state === 'ready') lane.ready.push(row)
+    else if (waits(state)) lane.timers.push({ row, at: availableAt! })
+    if (key !== undefined && (state === 'retrying' || state === 'dead' || state === 'held')) {
+      const keyLane = this.#keys.get(key) ?? new KeyLane()
+      this.#keys.set(key, keyLane)
+      keyLane.add(row, state)
+    }
+    if (state === 'ready' || waits(state)) for (const wake of this.waiting) wake()
+  }
+
+  /** The first that is held back is looked at again; the next follows when that is taken. */
+  #open(key: string | undefined): void {
+    const lane = key === undefined ? undefined : this.#keys.get(key)
+    if (lane === undefined) return
+    const row = lane.nextHeld()
+    if (row !== undefined) this.become(row, 'ready')
+    else if (lane.empty) this.#keys.delete(key!)
+  }
+
+  #tellDead({ eventId: id, message, attempts: attempt, lastError, tenant }: Row): void {
+    const dead = { flow: this.name, type: message.type, id, reason: lastError!, attempt, tenant: tenant || undefined }
+    telemetry['message.dead'].publish(dead)
+  }
+}
+
+function waits(state: State): boolean {
+  return state === 'scheduled' || state === 'retrying' || state === 'leased'
+}
+
+/** Events of one key are always in the same shard; those without a key are spread. */
+function shardOf({ key, eventId }: Row, shards: number): number {
+  if (shards === 1) return 0
+  let hash = 0
+  for (const char of key ?? eventId) hash = (hash * 31 + char.codePointAt(0)!) >>> 0
+  return hash % shards
+}
