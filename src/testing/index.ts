@@ -16,6 +16,7 @@ export {
 } from './crash.ts'
 export { crashingPublisher, crashingSource, publisherPoints, sourcePoints } from './crash-wrappers.ts'
 export { FakeClock } from './fake-clock.ts'
+export { type OutboxReaderFactory, type OutboxReaderFeatures, outboxReaderSuite } from './outbox-reader-suite.ts'
 export {
   type OutboxStoreFactory,
   type OutboxStoreFeatures,

@@ -67,7 +67,7 @@ function plain(message: Message): object {
 }
 
 function bytes(value: ExtensionValue): unknown {
-  return value instanceof Uint8Array ? { bytes: [...value] } : value
+  return value instanceof Uint8Array ? { base64: Buffer.from(value).toString('base64') } : value
 }
 
 /** An outbox for the time of one case, and the relays that read it. */

@@ -1,6 +1,6 @@
 import { describe, test } from 'vitest'
 import { memory } from '../../src/memory/index.ts'
-import { FakeClock, outboxStoreSuite, type Suite } from '../../src/testing/index.ts'
+import { FakeClock, outboxReaderSuite, outboxStoreSuite, type Suite } from '../../src/testing/index.ts'
 
 async function create() {
   const clock = new FakeClock()
@@ -23,4 +23,15 @@ function run(title: string, suite: Suite): void {
   })
 }
 
-run('outbox store in memory', outboxStoreSuite({ name: 'memory', features: { receipts: true, refusesPool: true }, create }))
+run(
+  'outbox store in memory',
+  outboxStoreSuite({ name: 'memory', features: { receipts: true, refusesPool: true }, create }),
+)
+run(
+  'outbox reader in memory',
+  outboxReaderSuite({
+    name: 'memory',
+    features: { owner: true, lease: true, shards: true, wakes: true, notes: true },
+    create,
+  }),
+)

@@ -1,0 +1,166 @@
+import { deepStrictEqual, strictEqual } from 'node:assert/strict'
+import { DONE, RELEASE } from '../core/index.ts'
+import { dead, ids, type OutboxProbe, retry, sample } from './outbox-probe.ts'
+import type { StoreCase } from './store-probe.ts'
+
+const keyed = (key: string, ...numbers: number[]) => numbers.map((n) => sample(n, { key }))
+
+/** Order per key, which an owner keeps. */
+export const orderCases: readonly StoreCase<OutboxProbe>[] = [
+  {
+    name: 'order: events of a key come in the order they were written',
+    needs: ['owner'],
+    async run(probe) {
+      const [a, b] = [keyed('a', 1, 2, 3), keyed('b', 1, 2, 3)]
+      for (const n of [0, 1, 2]) await probe.enqueue([a[n]!, b[n]!])
+      const relay = probe.relay()
+      const order = await relay.inOrder(await relay.open(), 6)
+      for (const events of [a, b]) {
+        deepStrictEqual(
+          order.filter((id) => ids(events).includes(id)),
+          ids(events),
+        )
+      }
+    },
+  },
+  {
+    name: 'order: while one of a key waits for its retry, later ones wait too and other keys do not',
+    needs: ['owner'],
+    async run(probe) {
+      const [first, second, third] = keyed('a', 1, 2, 3)
+      const [other] = keyed('b', 1)
+      await probe.enqueue([first!, second!])
+      const relay = probe.relay()
+      const session = await relay.open()
+      await relay.settle(session, retry(400), ...(await relay.receive(session, 1)))
+      await probe.enqueue([third!, other!])
+      const meanwhile = await relay.receive(session, 1)
+      deepStrictEqual(ids(meanwhile), [other!.id])
+      await relay.settle(session, DONE, ...meanwhile)
+      deepStrictEqual(await relay.inOrder(session, 3), ids([first!, second!, third!]))
+      deepStrictEqual(await probe.states(), { published: 4 })
+    },
+  },
+  {
+    name: 'order: of a key, what is retried comes before what was released after it',
+    needs: ['owner'],
+    async run(probe) {
+      const events = keyed('a', 1, 2, 3)
+      await probe.enqueue(events)
+      const relay = probe.relay()
+      const session = await relay.open()
+      // As a flow does when the first of a run fails.
+      for (let failures = 0; failures < 3; failures++) {
+        const taken = [...(await relay.receive(session, 1)), ...(await relay.take(session))]
+        strictEqual(taken[0]!.message.id, events[0]!.id)
+        await session.settle(taken.map((delivery, i) => [delivery, i === 0 ? retry(30) : RELEASE] as const))
+      }
+      deepStrictEqual(await relay.inOrder(session, 3), ids(events))
+    },
+  },
+  {
+    name: 'order: a retry keeps its place when the relay is another',
+    needs: ['owner'],
+    async run(probe) {
+      const events = keyed('a', 1, 2, 3)
+      await probe.enqueue(events)
+      const first = probe.relay()
+      const session = await first.open()
+      await first.settle(session, retry(200), ...(await first.receive(session, 1)))
+      await first.nothing(session, 'the others wait', 50)
+      await first.close()
+      const second = probe.relay()
+      deepStrictEqual(await second.inOrder(await second.open(), 3), ids(events))
+    },
+  },
+  {
+    name: 'order: a dead event blocks its key, also for another relay, until a person decides',
+    needs: ['owner'],
+    async run(probe) {
+      const events = keyed('a', 1, 2, 3)
+      const [other] = keyed('b', 1)
+      await probe.enqueue([...events, other!])
+      const relay = probe.relay()
+      const session = await relay.open()
+      await relay.settle(session, dead(), ...(await relay.receive(session, 1)))
+      deepStrictEqual(await relay.inOrder(session, 1), [other!.id])
+      await relay.nothing(session, 'its key waits')
+      await relay.close()
+      const next = probe.relay()
+      const nextSession = await next.open()
+      await next.nothing(nextSession, 'its key waits for another relay too')
+      await probe.outbox.admin.discardDead({ key: 'a' }, { by: 'case', note: 'let the key go on' })
+      deepStrictEqual(await next.inOrder(nextSession, 2), ids(events.slice(1)))
+    },
+  },
+  {
+    name: 'order: a re-armed event comes before the later ones of its key',
+    needs: ['owner'],
+    async run(probe) {
+      const events = keyed('a', 1, 2, 3)
+      await probe.enqueue(events)
+      const relay = probe.relay()
+      const session = await relay.open()
+      await relay.settle(session, dead(), ...(await relay.receive(session, 1)))
+      await relay.nothing(session, 'its key waits', 50)
+      strictEqual(await probe.outbox.admin.rearm({ key: 'a' }), 1)
+      deepStrictEqual(await relay.inOrder(session, 3), ids(events))
+    },
+  },
+  {
+    name: 'order: a key goes on without its dead event, where it was told to',
+    needs: ['owner'],
+    async run(probe) {
+      const events = keyed('a', 1, 2, 3)
+      await probe.enqueue(events)
+      const relay = probe.relay({ deadKey: 'continue' })
+      const session = await relay.open()
+      await relay.settle(session, retry(50), ...(await relay.receive(session, 1)))
+      await relay.nothing(session, 'the others wait', 20)
+      const again = await relay.receive(session, 1)
+      strictEqual(again[0]!.message.id, events[0]!.id)
+      await relay.settle(session, dead(), ...again)
+      deepStrictEqual(await relay.inOrder(session, 2), ids(events.slice(1)))
+      deepStrictEqual(await probe.states(), { dead: 1, published: 2 })
+    },
+  },
+  {
+    name: 'order: a relay that goes on without dead events finds what one that did not has left waiting',
+    needs: ['owner'],
+    async run(probe) {
+      const events = keyed('a', 1, 2, 3)
+      await probe.enqueue(events)
+      const strict = probe.relay()
+      const session = await strict.open()
+      await strict.settle(session, dead(), ...(await strict.receive(session, 1)))
+      await strict.nothing(session, 'its key waits')
+      await strict.close()
+      const lenient = probe.relay({ deadKey: 'continue' })
+      deepStrictEqual(await lenient.inOrder(await lenient.open(), 2), ids(events.slice(1)))
+    },
+  },
+  {
+    name: 'order: a scheduled event of a key does not hold up the others, and comes when it is due',
+    needs: ['owner'],
+    async run(probe) {
+      const [later, now] = keyed('a', 1, 2)
+      await probe.enqueue([later!], { availableAt: new Date(probe.time.now() + 300) })
+      await probe.enqueue([now!])
+      const relay = probe.relay()
+      deepStrictEqual(await relay.inOrder(await relay.open(), 2), ids([now!, later!]))
+    },
+  },
+  {
+    name: 'order: events without a key wait for nobody',
+    needs: ['owner'],
+    async run(probe) {
+      const [failing, ...others] = [1, 2, 3].map((n) => sample(n))
+      await probe.enqueue([failing!])
+      const relay = probe.relay()
+      const session = await relay.open()
+      await relay.settle(session, retry(3_600_000), ...(await relay.receive(session, 1)))
+      await probe.enqueue(others)
+      deepStrictEqual(ids(await relay.receive(session, 2)), ids(others))
+    },
+  },
+]
