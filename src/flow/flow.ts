@@ -61,7 +61,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     const before = { ...pump.hand.tally }
     const renewal = await this.#renewal(session, pump)
     try {
-      pump.probe()
+      pump.breaker.probe()
       pump.hand.beginTake()
       let taken: readonly D[] = []
       try {
@@ -70,7 +70,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         pump.accept(taken)
       }
       await this.#changes.until(
-        () => pump.hand.count === 0 || session.lost.aborted || (pump.paused && pump.inFlight === 0),
+        () => pump.hand.count === 0 || session.lost.aborted || (pump.breaker.paused && pump.inFlight === 0),
       )
       pump.hand.giveBack()
       await pump.hand.flushed()
@@ -255,9 +255,9 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     const ending = work.finally(() => {
       ended = true
       done.abort()
+      this.#changes.notify()
     })
-    const over = AbortSignal.any([signal, done.signal])
-    await Promise.race([ending, this.#changes.until(() => false, over)])
+    await Promise.race([ending, this.#changes.until(() => ended, signal)])
     if (!ended) await Promise.race([ending, this.clock.sleep(ABORT_GRACE, done.signal)])
     return ended
   }

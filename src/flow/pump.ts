@@ -1,4 +1,5 @@
 import { type Message, telemetry } from '../core/index.ts'
+import { Breaker, type BreakerSettings } from './breaker.ts'
 import { Call, downIn, failuresAmong } from './call.ts'
 import type { Changes } from './changes.ts'
 import { Hand, type HandSettings } from './hand.ts'
@@ -8,11 +9,10 @@ import type { Delivery, Session } from './source.ts'
 import { type HandleMany, type HandleOne, isThenable, type Step } from './step.ts'
 import type { Window } from './window.ts'
 
-export interface PumpSettings<D extends Delivery<Message>> extends HandSettings {
+export interface PumpSettings<D extends Delivery<Message>> extends HandSettings, BreakerSettings {
   readonly step: Step<D>
   /** How many calls of the step may run at once. */
   readonly concurrency: number
-  readonly window: Window
   /** Told whenever there is more room, or nothing left. */
   readonly changes: Changes
 }
@@ -28,9 +28,8 @@ const ASK_AGAIN = 250
  */
 export class Pump<D extends Delivery<Message>> {
   readonly hand: Hand<D>
+  readonly breaker: Breaker
   inFlight = 0
-  /** What the step needs is away, and the next probe is not due. */
-  paused = false
   readonly #settings: PumpSettings<D>
   readonly #window: Window
   readonly #session: Session<D>
@@ -42,14 +41,15 @@ export class Pump<D extends Delivery<Message>> {
   #lost = false
   #ended = false
   #asking = false
-  #pausedAt: number | undefined
 
   constructor(session: Session<D>, settings: PumpSettings<D>) {
     this.#session = session
     this.#settings = settings
     this.#window = settings.window
+    const { signal } = this.#abort
     const ready = () => this.pump()
-    this.hand = new Hand(session, settings, this.#abort.signal, ready, (done) => this.#settled(done))
+    this.hand = new Hand(session, settings, signal, ready, (done) => this.#settled(done))
+    this.breaker = new Breaker(settings, signal, ready)
     if (session.lost.aborted) this.#onLost()
     else session.lost.addEventListener('abort', () => this.#onLost(), { once: true })
   }
@@ -61,7 +61,7 @@ export class Pump<D extends Delivery<Message>> {
 
   /** Could do more if there were more; or needs others, to see whether it is one message that fails or all of them. */
   get hungry(): boolean {
-    return this.paused || (this.hand.lanes.ready === 0 && this.inFlight < this.#window.size)
+    return this.breaker.paused || (this.hand.lanes.ready === 0 && this.inFlight < this.#window.size)
   }
 
   /** What a take brought, which may be nothing. */
@@ -87,7 +87,7 @@ export class Pump<D extends Delivery<Message>> {
   #mayDispatch(): boolean {
     if (this.hand.lanes.ready === 0 || this.inFlight >= this.#window.size) return false
     if (this.#calls.length - this.#idle.length >= this.#settings.concurrency) return false
-    return !this.#alone && !this.paused && this.#maySend()
+    return !this.#alone && !this.breaker.paused && this.#maySend()
   }
 
   #maySend(): boolean {
@@ -95,7 +95,7 @@ export class Pump<D extends Delivery<Message>> {
   }
 
   #live(): boolean {
-    if (this.#session.live!()) return true
+    if (isLive(this.#session)) return true
     if (!this.#asking) {
       this.#asking = true
       this.#settings.clock.sleep(ASK_AGAIN, this.#abort.signal).then(() => {
@@ -213,7 +213,7 @@ export class Pump<D extends Delivery<Message>> {
   readonly #succeeded = (call: Call<D>): void => {
     if (this.#landed(call)) {
       const { run } = call
-      this.#arrived(run.length, call.era)
+      this.breaker.arrived(run.length, call.era)
       if (this.#window.suspects > 0) for (const { message } of run) this.#window.acquit(message.id)
       this.hand.done(run, call.began)
     }
@@ -232,7 +232,7 @@ export class Pump<D extends Delivery<Message>> {
   #judge(call: Call<D>, outcomes: readonly Outcome[]): void {
     const { run, began } = call
     const arrived = outcomes.filter(({ kind }) => kind === 'ok').length
-    if (arrived > 0) this.#arrived(arrived, call.era)
+    if (arrived > 0) this.breaker.arrived(arrived, call.era)
     run.forEach(({ message }, i) => {
       if (outcomes[i]!.kind !== 'down') this.#window.acquit(message.id)
     })
@@ -263,53 +263,26 @@ export class Pump<D extends Delivery<Message>> {
     if (this.inFlight === 0) this.#settings.changes.notify()
   }
 
-  #arrived(count: number, era: number): void {
-    this.#window.arrived(count, era)
-    if (this.#pausedAt === undefined || era !== this.#window.era) return
-    const pausedFor = this.#settings.clock.monotonic() - this.#pausedAt
-    this.#pausedAt = undefined
-    telemetry['flow.resumed'].publish({ flow: this.#settings.flow, pausedFor })
-  }
-
   /** It failed although nothing else was in flight; see Window. */
   #fellAlone(delivery: D, error: unknown, began: number): void {
     if (this.#window.failedAlone(delivery.message.id)) {
       const { type, id } = delivery.message
       telemetry['message.suspected'].publish({ flow: this.#settings.flow, type, id, error })
       this.hand.fail([delivery], { kind: 'failed', error }, began)
-      this.#pause(error)
+      this.breaker.pause(error)
       return
     }
-    this.hand.postpone(delivery, this.#pause(error), error)
+    this.hand.postpone(delivery, this.breaker.pause(error), error)
   }
 
   #fellTogether(call: Call<D>, error: unknown, again: readonly D[]): void {
     this.#putBack(again)
-    if (this.#window.failedTogether(call.era)) this.#pause(error)
+    if (this.#window.failedTogether(call.era)) this.breaker.pause(error)
   }
 
   #putBack(run: readonly D[]): void {
     if (this.hand.closing) this.hand.release(run)
     else this.hand.lanes.putBack(run)
-  }
-
-  #pause(error: unknown): number {
-    const { flow, retry, clock } = this.#settings
-    const { failures, era } = this.#window
-    const retryIn = retry.breaker(failures)
-    this.paused = true
-    this.#pausedAt ??= clock.monotonic()
-    telemetry['flow.paused'].publish({ flow, error, retryIn, failures })
-    clock.sleep(retryIn, this.#abort.signal).then(() => {
-      if (era === this.#window.era) this.probe()
-    })
-    return retryIn
-  }
-
-  /** Ends a pause: the next dispatch is the probe. */
-  probe(): void {
-    this.paused = false
-    this.pump()
   }
 
   #settled(done: boolean): void {
@@ -320,6 +293,7 @@ export class Pump<D extends Delivery<Message>> {
 
   #onLost(): void {
     this.#lost = true
+    if (this.#ended) return // some sources say so for what they were told to close
     const { reason } = this.#session.lost
     telemetry['flow.lost'].publish({ flow: this.#settings.flow, inHand: this.hand.count, reason })
     const alone = this.#alone ? this.#calls.find((call) => call.busy) : undefined
@@ -355,5 +329,13 @@ export class Pump<D extends Delivery<Message>> {
   end(): void {
     this.#ended = true
     this.hand.end()
+  }
+}
+
+function isLive(session: Pick<Session, 'live'>): boolean {
+  try {
+    return session.live!()
+  } catch {
+    return false
   }
 }

@@ -87,7 +87,7 @@ export const mutations: Mutation[] = [
     file: 'src/flow/settler.ts',
     find: '        if (over.aborted) break\n',
     replace: '        break\n',
-    test: 'test/flow/flow.test.ts',
+    test: 'test/flow/source.test.ts',
     expects: 'is told again until it knows',
   },
   {
@@ -120,7 +120,7 @@ export const mutations: Mutation[] = [
     find: "        telemetry['flow.take_failed'].publish({ flow: this.name, error, retryIn })\n        await this.clock.sleep(retryIn, over)\n",
     replace:
       "        telemetry['flow.take_failed'].publish({ flow: this.name, error, retryIn })\n        await this.clock.sleep(1, over)\n",
-    test: 'test/flow/flow.test.ts',
+    test: 'test/flow/source.test.ts',
     expects: 'after growing pauses when a take fails',
   },
   {
@@ -128,15 +128,15 @@ export const mutations: Mutation[] = [
     file: 'src/flow/settler.ts',
     find: 'for (let failures = 1; !lost.aborted && !this.#ended; failures++) {',
     replace: 'for (let failures = 1; !this.#ended; failures++) {',
-    test: 'test/flow/flow.test.ts',
+    test: 'test/flow/source.test.ts',
     expects: 'settles nothing it had taken',
   },
   {
     name: 'it dispatches although the session is no longer live',
     file: 'src/flow/pump.ts',
-    find: '    if (this.#session.live!()) return true\n',
+    find: '    if (isLive(this.#session)) return true\n',
     replace: '    return true\n',
-    test: 'test/flow/flow.test.ts',
+    test: 'test/flow/source.test.ts',
     expects: 'dispatches nothing, and goes on',
   },
   {
@@ -153,7 +153,7 @@ export const mutations: Mutation[] = [
     file: 'src/flow/flow.ts',
     find: 'backoff: { min: extendEvery, max: extendEvery, jitter: 0 },',
     replace: 'backoff: { jitter: 0 },',
-    test: 'test/flow/flow.test.ts',
+    test: 'test/flow/source.test.ts',
     expects: 'tried again in time',
   },
   {

@@ -1,0 +1,56 @@
+import { type Clock, telemetry } from '../core/index.ts'
+import type { RetryPolicy } from './retry-policy.ts'
+import type { Window } from './window.ts'
+
+export interface BreakerSettings {
+  readonly flow: string
+  readonly window: Window
+  readonly retry: RetryPolicy
+  readonly clock: Clock
+}
+
+/** The pause after a collective failure, and its end: nothing goes out until the next probe is due. */
+export class Breaker {
+  paused = false
+  readonly #settings: BreakerSettings
+  readonly #abort: AbortSignal
+  readonly #onProbe: () => void
+  #since: number | undefined
+
+  constructor(settings: BreakerSettings, abort: AbortSignal, onProbe: () => void) {
+    this.#settings = settings
+    this.#abort = abort
+    this.#onProbe = onProbe
+  }
+
+  /** Answers for how long. */
+  pause(error: unknown): number {
+    const { flow, window, retry, clock } = this.#settings
+    const { failures, era } = window
+    const retryIn = retry.breaker(failures)
+    this.paused = true
+    this.#since ??= clock.monotonic()
+    telemetry['flow.paused'].publish({ flow, error, retryIn, failures })
+    // By the era and not by the time: a timer may fire a little early, and would then never fire again.
+    clock.sleep(retryIn, this.#abort).then(() => {
+      if (era === window.era) this.probe()
+    })
+    return retryIn
+  }
+
+  /** The next to go out is the probe. */
+  probe(): void {
+    this.paused = false
+    this.#onProbe()
+  }
+
+  /** Some that went out in `era` have arrived. */
+  arrived(count: number, era: number): void {
+    const { flow, window, clock } = this.#settings
+    window.arrived(count, era)
+    if (this.#since === undefined || era !== window.era) return
+    const pausedFor = clock.monotonic() - this.#since
+    this.#since = undefined
+    telemetry['flow.resumed'].publish({ flow, pausedFor })
+  }
+}
