@@ -233,7 +233,11 @@ SELECT (SELECT mode FROM other) AS other`,
   'leadership-note': `UPDATE {{terms}} SET note = $3::text::uuid WHERE shard = $1::text::int AND epoch = $2::text::bigint`,
   'leadership-release': `UPDATE {{terms}} SET holder = '', note = NULL, expires_at = '-infinity'
 WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1`,
-  'leadership-renew': `UPDATE {{terms}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
+  'leadership-renew': `WITH alive AS (
+  UPDATE {{members}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
+  WHERE member = $1 AND expires_at > clock_timestamp()
+)
+UPDATE {{terms}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
 WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND expires_at > clock_timestamp()`,
   'lease-claim': `WITH ready AS (
   SELECT event_id FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT $1::text::int FOR UPDATE SKIP LOCKED

@@ -1,0 +1,61 @@
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { Flow, outboxSource, Router } from '../../src/index.ts'
+import { outboxOn, Placed, type TestOutbox } from './support.ts'
+
+let t: TestOutbox
+
+beforeEach(async () => {
+  t = await outboxOn()
+})
+afterEach(() => t.end())
+
+test('an outbox is a source for a router: an ack publishes the row, a nack leaves it for a later try', async () => {
+  await t.enqueue([Placed({ n: 1 }), Placed({ n: 2 }), Placed({ n: 3 })])
+  const seen: number[] = []
+  const router = new Router('direct').on(Placed, ({ data }) => {
+    seen.push(data.n)
+    if (data.n === 2 && seen.filter((n) => n === 2).length === 1) throw new Error('not yet')
+  })
+  const consumer = router.consume(outboxSource(t.outbox), { retry: { backoff: { min: 0, jitter: 0 } } })
+  expect(await consumer.runOnce()).toMatchObject({ taken: 3, done: 2, retry: 1 })
+  expect(await t.states()).toEqual({ published: 2, retrying: 1 })
+  expect(await consumer.runOnce()).toMatchObject({ taken: 1, done: 1 })
+  expect(await t.states()).toEqual({ published: 3 })
+  expect(seen).toEqual([1, 2, 3, 2])
+  await consumer.stop()
+})
+
+test.each(['owner', 'lease'] as const)('%s: a row in flight is not given again by the next take', async (reader) => {
+  await t.enqueue([Placed({ n: 1 })])
+  const session = await outboxSource(t.outbox, { reader }).open(new AbortController().signal)
+  const demand = { count: 10, bytes: 1e6 }
+  const [delivery] = await session!.take(demand, session!.lost)
+  expect(await session!.take(demand, session!.lost)).toEqual([])
+  expect(await session!.settle([[delivery!, { kind: 'done' }]])).toBe(0)
+  expect(await session!.take(demand, session!.lost)).toEqual([])
+  await session!.close()
+})
+
+test('a handler that takes longer than the lease keeps its row', async () => {
+  await t.enqueue([Placed({ n: 1 })])
+  let calls = 0
+  const slow = new Flow({
+    name: 'slow',
+    from: outboxSource(t.outbox, { reader: 'lease', lease: '300ms' }),
+    poll: { base: '50ms', max: '50ms' },
+    step: {
+      each: async () => {
+        calls++
+        await new Promise((resolve) => setTimeout(resolve, 1200))
+      },
+    },
+  })
+  const other = t.relay({ reader: 'lease', lease: '300ms', poll: '50ms', maxPoll: '50ms' })
+  await slow.start()
+  await expect.poll(() => calls).toBe(1)
+  await other.start()
+  await expect.poll(() => t.states(), { timeout: 5000 }).toEqual({ published: 1 })
+  await slow.stop()
+  expect(calls).toBe(1)
+  expect(t.sink.messages).toHaveLength(0)
+})
