@@ -74,6 +74,19 @@ export class Loss {
     for (const listener of listeners) listener(error)
   }
 
+  /** The answer, or the loss: postgres.js forgets what was sent on a connection that was reset. */
+  orElse<T>(answer: PromiseLike<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const waiting = this.#listeners
+      waiting?.push(reject)
+      const over = () => {
+        const at = waiting?.indexOf(reject) ?? -1
+        if (at >= 0) waiting!.splice(at, 1)
+      }
+      answer.then(resolve, reject).then(over)
+    })
+  }
+
   /** It was given back: nothing more is sent on it, and nobody need be told. */
   close(): void {
     this.#listeners = undefined

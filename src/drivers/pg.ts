@@ -7,6 +7,7 @@ import {
   cannotBegin,
   commitUnknown,
   endedInside,
+  Failures,
   Guard,
   guarded,
   isStatementError,
@@ -38,16 +39,17 @@ export class PgDatabase implements Database<PgClient> {
     const client = await begin(this.#pool)
     const guard = new Guard()
     const turns = new Turns()
+    const failures = new Failures()
     let value: T
     try {
-      value = await fn(transactionClient(client, guard, turns))
+      value = await fn(transactionClient(client, guard, turns, failures))
     } catch (error) {
       guard.end()
       await rollback(client, turns, error)
       throw error
     }
     guard.end()
-    await commit(client, turns)
+    await commit(client, turns, failures)
     return value
   }
 }
@@ -99,7 +101,7 @@ async function begin(pool: PgPool): Promise<PgClient> {
 }
 
 /** PostgreSQL answers the COMMIT of an aborted transaction with ROLLBACK, and with no error. */
-async function commit(client: PgClient, turns: Turns): Promise<void> {
+async function commit(client: PgClient, turns: Turns, failures: Failures): Promise<void> {
   if (client.getTransactionStatus?.() === 'I') {
     giveBack(client, false)
     throw endedInside()
@@ -119,7 +121,7 @@ async function commit(client: PgClient, turns: Turns): Promise<void> {
     throw certain ? error : commitUnknown(error)
   }
   giveBack(client, false)
-  if (tag !== 'COMMIT') throw rolledBack()
+  if (tag !== 'COMMIT') throw rolledBack(failures.last)
 }
 
 async function rollback(client: PgClient, turns: Turns, original: unknown): Promise<void> {
@@ -137,20 +139,16 @@ async function rollback(client: PgClient, turns: Turns, original: unknown): Prom
   giveBack(client, false)
 }
 
-function transactionClient(client: PgClient, guard: Guard, turns: Turns): PgClient {
-  const send = (args: [string, unknown[]?]) => {
+function transactionClient(client: PgClient, guard: Guard, turns: Turns, failures: Failures): PgClient {
+  const send = async (args: [string, unknown[]?]) => {
     guard.check()
-    return client.query(...args)
+    return failures.watch(turns.run(() => client.query(...args)))
   }
-  return guarded(client, () => guard.check(), {
+  return guarded(client, {
     query: (...args: [string, unknown[]?]) => {
-      if (answersAtOnce(args)) return send(args)
-      try {
-        guard.check()
-      } catch (error) {
-        return Promise.reject(error)
-      }
-      return turns.run(() => client.query(...args))
+      if (!answersAtOnce(args)) return send(args)
+      guard.check()
+      return client.query(...args)
     },
     release: () => {
       throw new WaybillError('NOT_YOURS', 'this client belongs to withTransaction(), which releases it itself')

@@ -1,6 +1,6 @@
 import { answered, cellOf, channelName, Loss } from './connection.ts'
 import type { Cell, Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
-import { cannotBegin, endedInside, rolledBack } from './transaction.ts'
+import { cannotBegin, endedInside, Failures, guarded, IN_FAILED_TRANSACTION, rolledBack } from './transaction.ts'
 
 /** What is called of PGlite. */
 export interface PgliteResult {
@@ -56,9 +56,10 @@ export class PgliteDatabase implements Database<PgliteTransaction> {
     try {
       return await this.#db.transaction(async (tx: PgliteTransaction) => {
         begun = true
-        const value = await fn(tx)
+        const failures = new Failures()
+        const value = await fn(watched(tx, failures))
         if (tx.closed) throw endedInside()
-        await refuseAborted(tx)
+        await refuseAborted(tx, failures)
         return value
       })
     } catch (error) {
@@ -71,13 +72,24 @@ export class PgliteDatabase implements Database<PgliteTransaction> {
  * PGlite does not look at the answer to COMMIT, so the transaction is asked before: a savepoint can be set only in one
  * that is open and not aborted.
  */
-async function refuseAborted(tx: PgliteTransaction): Promise<void> {
+async function refuseAborted(tx: PgliteTransaction, failures: Failures): Promise<void> {
   try {
     await tx.query('SAVEPOINT waybill_end')
   } catch (error) {
     const { code } = error as { code?: unknown }
-    throw code === '25P02' ? rolledBack() : code === '25P01' ? endedInside() : error
+    throw code === IN_FAILED_TRANSACTION ? rolledBack(failures.last) : code === '25P01' ? endedInside() : error
   }
+}
+
+type Send = (...args: unknown[]) => Promise<unknown>
+
+function watched(tx: PgliteTransaction, failures: Failures): PgliteTransaction {
+  const methods = tx as unknown as Record<string, Send>
+  const watch =
+    (name: string): Send =>
+    (...args) =>
+      failures.watch(methods[name]!(...args))
+  return guarded(tx, { query: watch('query'), sql: watch('sql'), exec: watch('exec') })
 }
 
 export function pgliteResult(result: PgliteResult): SqlResult {

@@ -15,7 +15,7 @@ export class PostgresJsConnection implements Connection {
   #released = false
 
   static async open(root: PostgresJsRoot, options: ConnectOptions): Promise<PostgresJsConnection> {
-    const reserved = await Reservation.make(root, 'SELECT 1', options.timeout)
+    const reserved = await Reservation.make(root, options.timeout)
     try {
       const result = await reserved.send('SELECT pg_backend_pid() AS pid', options.timeout)
       const promised = result.state?.pid

@@ -1,4 +1,4 @@
-import { answered, CHECKOUT_WITHIN, Loss } from './connection.ts'
+import { answered, Loss } from './connection.ts'
 import type { PostgresJsInner, PostgresJsReserved, PostgresJsResult, PostgresJsRoot } from './postgres-js-shapes.ts'
 
 /**
@@ -11,10 +11,10 @@ export class Reservation {
   #inner: PostgresJsInner | undefined
   #over = false
 
-  /** Reserves a connection and sends `first` on it. */
-  static async make(root: PostgresJsRoot, first: string, timeout: number | undefined): Promise<Reservation> {
+  static async make(root: PostgresJsRoot, timeout: number | undefined): Promise<Reservation> {
+    await warm(root, timeout)
     const coming = root.reserve()
-    const sql = await answered(coming, CHECKOUT_WITHIN, () => {
+    const sql = await answered(coming, timeout, () => {
       coming.then(
         (late) => late.release(),
         () => {},
@@ -22,7 +22,7 @@ export class Reservation {
     })
     const reservation = new Reservation(sql)
     try {
-      await reservation.wait(sql.unsafe(first, [], { onexecute: reservation.#take }), timeout)
+      await reservation.wait(sql.unsafe('SELECT 1', [], { onexecute: reservation.#take }), timeout)
     } catch (error) {
       reservation.giveBack(true)
       throw error
@@ -46,7 +46,7 @@ export class Reservation {
   async wait(query: PromiseLike<PostgresJsResult>, timeout: number | undefined): Promise<PostgresJsResult> {
     this.#loss.check()
     try {
-      return await answered(query, timeout, this.#tell)
+      return await answered(this.#loss.orElse(query), timeout, this.#tell)
     } catch (error) {
       if (isConnectionError(error)) this.#tell(error)
       throw error
@@ -80,7 +80,23 @@ export class Reservation {
   }
 }
 
-function isConnectionError(error: unknown): boolean {
+/**
+ * Sees to it that a connection is open. `reserve()` would otherwise open one, and then it waits for ever with
+ * `fetch_types: false`, and loses a place of the pool where the connection before it died with a statement under way:
+ * the error of that is answered to the first that uses the place again.
+ */
+async function warm(root: PostgresJsRoot, timeout: number | undefined): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      await answered(root.unsafe('SELECT 1'), timeout, () => {})
+      return
+    } catch (error) {
+      if (tries === 3 || !isConnectionError(error)) throw error
+    }
+  }
+}
+
+export function isConnectionError(error: unknown): boolean {
   const { code, severity } = (error ?? {}) as { code?: unknown; severity?: unknown }
   return severity === 'FATAL' || (typeof code === 'string' && /^(CONNECTION_|CONNECT_|E[A-Z]{4,})/.test(code))
 }

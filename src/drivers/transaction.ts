@@ -47,6 +47,23 @@ export function keepOriginal(original: unknown, rollback: unknown): void {
   }
 }
 
+/** Keeps the error of the last statement that failed, to name it when the whole turns out to be rolled back. */
+export class Failures {
+  last: unknown
+
+  async watch<T>(answer: Promise<T>): Promise<T> {
+    try {
+      return await answer
+    } catch (error) {
+      // What comes after the failure only says that there was one.
+      if ((error as { code?: unknown } | undefined)?.code !== IN_FAILED_TRANSACTION) this.last = error
+      throw error
+    }
+  }
+}
+
+export const IN_FAILED_TRANSACTION = '25P02'
+
 /** Throws once the transaction has ended: the same connection may already be in another one's hands. */
 export class Guard {
   #reason: (() => Error) | undefined
@@ -69,19 +86,18 @@ function leaked(): WaybillError {
 }
 
 /**
- * The driver's own transaction object, that refuses to work after the end. `replaced` are the methods that send
- * something; all others pass through. One that is itself a function (postgres.js) asks `check` with its arguments.
+ * The driver's own transaction object with some methods `replaced`: those that send something, so that they refuse after
+ * the end. All others pass through. Where it is itself a function (postgres.js), `apply` is asked to call it.
  */
 export function guarded<Tx extends object>(
   tx: Tx,
-  check: (...args: unknown[]) => void,
   replaced: Readonly<Record<string, unknown>>,
+  apply: (call: () => unknown, args: unknown[]) => unknown = (call) => call(),
 ): Tx {
   const bound = new Map<PropertyKey, unknown>()
   return new Proxy(tx, {
     apply(target, self, args) {
-      check(...args)
-      return Reflect.apply(target as unknown as (...args: unknown[]) => unknown, self, args)
+      return apply(() => Reflect.apply(target as unknown as (...args: unknown[]) => unknown, self, args), args)
     },
     get(target, property) {
       if (typeof property === 'string' && Object.hasOwn(replaced, property)) return replaced[property]

@@ -1,0 +1,124 @@
+import { createHash } from 'node:crypto'
+import { Unavailable } from '../core/index.ts'
+import {
+  type CommandOptions,
+  type ConnectOptions,
+  isKind,
+  type RedisArg,
+  type RedisConnection,
+  RedisError,
+  type RedisReply,
+  type RedisScript,
+} from './redis.ts'
+
+/** What a driver has to give; the rest is the same for all of them. */
+export interface RawRedis {
+  /** Written at once; commands of one turn of the event loop reach the server in order. */
+  send(args: readonly RedisArg[], key: string | undefined): Promise<unknown>
+  /** Several to one node, in one go; what fails is an Error in its place. */
+  sendAll(commands: readonly (readonly RedisArg[])[], key: string | undefined): Promise<readonly unknown[]>
+  /** Calls back once when the connection has ended. */
+  onEnd(listener: (reason?: unknown) => void): void
+  /** Ends it now, answered or not. */
+  destroy(): void
+}
+
+export function redisScript(name: string, text: string): RedisScript {
+  return { name, text, sha: createHash('sha1').update(text).digest('hex') }
+}
+
+export function connectionOf(raw: RawRedis, options: ConnectOptions): RedisConnection {
+  return new Connection(raw, options.timeout)
+}
+
+class Connection implements RedisConnection {
+  readonly #raw: RawRedis
+  readonly #timeout: number
+  readonly #lost = new AbortController()
+
+  constructor(raw: RawRedis, timeout: number) {
+    this.#raw = raw
+    this.#timeout = timeout
+    raw.onEnd((reason) => this.#end(reason ?? new Unavailable('the connection to Redis has ended')))
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  async command(args: readonly RedisArg[], options: CommandOptions = {}): Promise<RedisReply> {
+    return await this.#answer(() => this.#raw.send(args, options.key ?? keyOf(args)), options.timeout)
+  }
+
+  async pipeline(
+    commands: readonly (readonly RedisArg[])[],
+    options: CommandOptions = {},
+  ): Promise<readonly (RedisReply | RedisError)[]> {
+    const key = options.key ?? keyOf(commands[0] ?? [])
+    const replies = await this.#answer(() => this.#raw.sendAll(commands, key), options.timeout)
+    return (replies as readonly unknown[]).map((reply) => {
+      if (!(reply instanceof Error)) return reply as RedisReply
+      const error = judged(reply)
+      if (error instanceof RedisError) return error
+      throw error
+    })
+  }
+
+  async script(script: RedisScript, keys: readonly string[], args: readonly RedisArg[]): Promise<RedisReply> {
+    const rest = [String(keys.length), ...keys, ...args]
+    const options = keys.length > 0 ? { key: keys[0]! } : {}
+    try {
+      return await this.command(['evalsha', script.sha, ...rest], options)
+    } catch (error) {
+      if (!isKind(error, 'NOSCRIPT')) throw error
+      return await this.command(['eval', script.text, ...rest], options)
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#end(new Unavailable('the connection to Redis was closed'))
+  }
+
+  async #answer<T>(send: () => Promise<T>, timeout = this.#timeout): Promise<RedisReply> {
+    if (this.#lost.signal.aborted) throw this.#lost.signal.reason
+    let timer: NodeJS.Timeout | undefined
+    try {
+      const sent = send()
+      const late = new Promise<never>((_, reject) => {
+        timer = setTimeout(() => {
+          const error = new Unavailable(`Redis has not answered within ${timeout} ms`)
+          reject(error)
+          // Its answer may still come, and would be taken for that of another command if we went on.
+          this.#end(error)
+        }, timeout)
+      })
+      sent.catch(() => {})
+      return (await Promise.race([sent, late])) as RedisReply
+    } catch (error) {
+      throw judged(error)
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  #end(reason: unknown): void {
+    if (this.#lost.signal.aborted) return
+    this.#lost.abort(reason)
+    this.#raw.destroy()
+  }
+}
+
+function keyOf(args: readonly RedisArg[]): string | undefined {
+  const name = String(args[0]).toLowerCase()
+  // XGROUP CREATE key, XINFO STREAM key
+  const key = name === 'xgroup' || name === 'xinfo' ? args[2] : args[1]
+  return key === undefined ? undefined : String(key)
+}
+
+/** Refusals begin with a word in capitals, with every driver. Drivers attach the arguments to them; those stay out. */
+function judged(error: unknown): Error {
+  if (error instanceof RedisError || error instanceof Unavailable) return error
+  const message = error instanceof Error ? error.message : String(error)
+  if (/^-?[A-Z][A-Z0-9]+( |$)/.test(message)) return new RedisError(message)
+  return new Unavailable(`the connection to Redis failed: ${message}`, { cause: error })
+}
