@@ -1,0 +1,76 @@
+import { errorSummary, WaybillError, warnOnce } from '../../core/index.ts'
+import { listOf, type RedisCommands, RedisError, type RedisReply, textOf } from '../../drivers/redis.ts'
+import { scripts } from './scripts.ts'
+
+export interface Durability {
+  /** Refuse to start where acknowledged messages can be lost, instead of warning. */
+  readonly required: boolean
+  /** How many replicas must have a message before it counts as published. */
+  readonly replicas: number
+  /** How long they may take, in milliseconds. */
+  readonly within: number
+}
+
+/** Looks once, before the first message, at what the server is and at settings that can lose what it has acknowledged. */
+export async function checkServer(
+  redis: RedisCommands,
+  key: string,
+  where: string,
+  durability: Durability,
+): Promise<void> {
+  let info: RedisReply
+  try {
+    await knowsStreams(redis, key, where)
+    info = await redis.script(scripts.check, [key], [])
+  } catch (error) {
+    if (!(error instanceof RedisError) || /^(LOADING|CLUSTERDOWN|MASTERDOWN|TRYAGAIN)$/.test(error.kind)) throw error
+    // Hosted servers deny INFO to some users.
+    warnOnce(where, `whether this Redis can lose messages could not be checked: ${errorSummary(error)}`)
+    return
+  }
+  const facts = new Map(
+    textOf(info)
+      .split('\r\n')
+      .map((line) => line.split(':', 2) as [string, string]),
+  )
+  const version = facts.get('redis_version') ?? ''
+  if (Number.parseInt(version, 10) < 5) throw unsupported(where, `version ${version}`)
+  const problems = dangers(facts, durability)
+  if (problems.length > 0 && durability.required) {
+    throw new WaybillError('NOT_DURABLE', `${where}: durability is required, but ${problems.join('; ')}`)
+  }
+  for (const problem of problems) warnOnce(where, problem)
+}
+
+async function knowsStreams(redis: RedisCommands, key: string, where: string): Promise<void> {
+  const [known] = listOf(await redis.command(['command', 'info', 'xreadgroup'], { key }))
+  if (known === null || listOf(known).length === 0) throw unsupported(where, 'a server without streams')
+}
+
+function unsupported(where: string, what: string): WaybillError {
+  return new WaybillError(
+    'UNSUPPORTED_SERVER',
+    `${where}: this is ${what}; streams with consumer groups need Redis 5 or later (6.0 is what is tested), or a compatible server`,
+  )
+}
+
+function dangers(facts: ReadonlyMap<string, string>, durability: Durability): string[] {
+  const problems: string[] = []
+  const policy = facts.get('maxmemory_policy')
+  if (policy !== undefined && policy !== 'noeviction') {
+    problems.push(
+      `maxmemory-policy is ${policy}: when memory is full Redis may delete whole streams, with messages nobody has handled; set noeviction`,
+    )
+  }
+  if (facts.get('aof_enabled') === '0') {
+    problems.push(
+      'appendonly is off: what was acknowledged since the last snapshot is lost when Redis ends; set appendonly yes',
+    )
+  }
+  if (facts.get('role') === 'master' && Number(facts.get('connected_slaves') ?? 0) > 0 && durability.replicas === 0) {
+    problems.push(
+      'there are replicas, and nobody waits for them: a failover loses what was acknowledged and not yet copied; set durability.replicas',
+    )
+  }
+  return problems
+}

@@ -1,0 +1,106 @@
+import { type Claimed, type GroupMember, type GroupSettings, PAGE, type Stream } from './group.ts'
+import { RETURNED } from './scripts.ts'
+import { Sweep, tellLost } from './sweep.ts'
+
+/** How often to look for what other sessions gave back. What this one gave back it knows by itself. */
+const LOOK_EVERY = 1000
+/** Members that own nothing are removed when they were silent for so long. */
+const RETIRE_AFTER = 3_600_000
+
+interface Due {
+  readonly at: number
+  readonly stream: Stream
+  readonly id: string
+}
+
+/** A consumer whose entries are to be taken over at once. */
+export interface Predecessor {
+  readonly consumer: string
+  /** It died with them, so they are charged; or only its connection did. */
+  readonly charge: 0 | 1
+  /** Nothing of it is left. */
+  readonly onEnd?: () => void
+}
+
+/**
+ * Pending entries this session may have now, in this order:
+ *
+ * 1. what it gave back itself and is due;
+ * 2. what its predecessors left: earlier sessions of this process, or of this stable name;
+ * 3. what others gave back and is due;
+ * 4. what somebody let lie for too long: the reclaimer.
+ *
+ * It asks when there is demand and never ahead of it.
+ */
+export class Claims {
+  readonly #settings: GroupSettings
+  readonly #member: GroupMember
+  readonly #sweeps: Sweep[]
+  /** Soonest last. */
+  #dues: Due[] = []
+
+  constructor(settings: GroupSettings, member: GroupMember, predecessors: readonly Predecessor[]) {
+    this.#settings = settings
+    this.#member = member
+    const { every, idle } = settings
+    this.#sweeps = [
+      ...predecessors.map(({ consumer, charge, onEnd }) => {
+        const end = async () => {
+          await this.#retire(0, consumer)
+          onEnd?.()
+        }
+        return new Sweep(settings, member, { owner: consumer, idle: 0, charge, onEnd: end })
+      }),
+      new Sweep(settings, member, { owner: RETURNED, idle: 0, charge: 0, every: LOOK_EVERY }),
+      new Sweep(settings, member, { owner: '', idle, charge: 1, every, onEnd: () => this.#retire(RETIRE_AFTER) }),
+    ]
+  }
+
+  /** When there may be something, as the clock's monotonic time. */
+  get nextAt(): number {
+    return Math.min(this.#dues.at(-1)?.at ?? Number.POSITIVE_INFINITY, ...this.#sweeps.map((sweep) => sweep.at))
+  }
+
+  /** It was given back and is due after so many milliseconds. */
+  expect(stream: Stream, id: string, after: number): void {
+    // One more: the server counts whole milliseconds.
+    const at = after === 0 ? 0 : this.#settings.clock.monotonic() + after + 1
+    let low = 0
+    for (let high = this.#dues.length; low < high; ) {
+      const middle = (low + high) >> 1
+      if (this.#dues[middle]!.at > at) low = middle + 1
+      else high = middle
+    }
+    this.#dues.splice(low, 0, { at, stream, id })
+  }
+
+  async find(limit: number): Promise<Claimed[]> {
+    const found = await this.#takeDue(limit)
+    for (const sweep of this.#sweeps) {
+      if (found.length >= limit) break
+      if (sweep.at <= this.#settings.clock.monotonic()) found.push(...(await sweep.run(limit - found.length)))
+    }
+    return found
+  }
+
+  async #takeDue(limit: number): Promise<Claimed[]> {
+    const now = this.#settings.clock.monotonic()
+    const due: Due[] = []
+    while (due.length < Math.min(limit, PAGE) && (this.#dues.at(-1)?.at ?? now + 1) <= now) due.push(this.#dues.pop()!)
+    const found: Claimed[] = []
+    for (const stream of this.#settings.streams) {
+      const ids = due.filter((one) => one.stream === stream).map(({ id }) => id)
+      if (ids.length === 0) continue
+      // Whoever else has one of them by now is working on it.
+      const idle = Number.MAX_SAFE_INTEGER
+      const { claimed, lost } = await this.#member.claim(stream, { owner: '', idle, charge: 0, limit: ids.length, ids })
+      if (lost.length > 0) tellLost(this.#settings, stream, lost)
+      found.push(...claimed)
+    }
+    return found
+  }
+
+  async #retire(idle: number, only?: string): Promise<void> {
+    for (const stream of this.#settings.streams) await this.#member.retire(stream, idle, only)
+  }
+}

@@ -1,0 +1,16 @@
+/** `waybill/redis-streams`: Redis Streams as a broker. */
+export type { RedisClient, RedisConnection } from '../../drivers/redis.ts'
+export type { RedisLike } from '../../drivers/redis-recognise.ts'
+export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
+export type { StreamDecode, StreamEncode, StreamFields } from './encoding.ts'
+export {
+  RedisStreams,
+  type RedisStreamsOptions,
+  redisStreams,
+  type StreamsPublisherOptions,
+  type StreamsSourceOptions,
+  type TrimmerOptions,
+} from './redis-streams.ts'
+export type { StreamDelivery } from './session.ts'
+export type { StreamsSource } from './source.ts'
+export type { StreamStats } from './stats.ts'

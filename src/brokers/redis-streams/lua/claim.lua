@@ -1,0 +1,62 @@
+-- Takes pending entries over: those that were given back and are due, and those whose owner has let them lie. One that
+-- is no longer in the stream was trimmed before it was handled: it is acknowledged away and told.
+--
+-- Entries that were given back belong to the consumer `returned`. Their idle time says when they are due: it is `base`
+-- minus what is left of their delay, so that any delay can be written down and outlives whoever wrote it.
+--
+-- KEYS[1]  stream
+-- ARGV     1 group, 2 me, 3 returned, 4 base (ms), 5 idle (ms) after which an owner counts as gone, 6 what taking over
+--          from an owner adds to the delivery count, 7 how many at most, 8 owner to take from ('' for everybody),
+--          9 id to begin with, 10 how many pending entries to look at, 11… ids to look at instead
+-- returns  the id to go on with ('' at the end), a list of id, fields, delivery count and 1 when its owner was gone, and
+--          the ids of lost ones
+-- Invariant: what I own already is left alone, so that nothing in hand is given twice.
+
+local stream, group, me, returned = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local base, idle, charge, limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local owner, start, page = ARGV[8], ARGV[9], tonumber(ARGV[10])
+
+local pending = {}
+if #ARGV > 10 then
+  for i = 11, #ARGV do
+    local found = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
+    if found then pending[#pending + 1] = found end
+  end
+elseif owner == '' then
+  pending = redis.call('XPENDING', stream, group, start, '+', page)
+else
+  pending = redis.call('XPENDING', stream, group, start, '+', page, owner)
+end
+
+local entries, lost, following = {}, {}, ''
+if #ARGV == 10 and #pending == page then following = pending[page][1] end
+for _, one in ipairs(pending) do
+  local id, holder, since, count = one[1], one[2], one[3], one[4]
+  local due, gone = false, 0
+  if holder == me then
+    due = false
+  elseif holder == returned then
+    due = since >= base
+  else
+    due, gone = since >= idle, charge
+    count = count + charge
+  end
+  if due then
+    if #entries >= limit * 4 then
+      following = id
+      break
+    end
+    local entry = redis.call('XCLAIM', stream, group, me, 0, id, 'RETRYCOUNT', count)[1]
+    if not entry then entry = redis.call('XRANGE', stream, id, id)[1] end
+    if entry then
+      entries[#entries + 1] = id
+      entries[#entries + 1] = entry[2]
+      entries[#entries + 1] = count
+      entries[#entries + 1] = gone
+    else
+      redis.call('XACK', stream, group, id)
+      lost[#lost + 1] = id
+    end
+  end
+end
+return { following, entries, lost }

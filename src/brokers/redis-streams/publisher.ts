@@ -1,0 +1,161 @@
+import { encodeData, type RawMessage, Unavailable, WaybillError, warnOnce } from '../../core/index.ts'
+import { isServerTrouble, listOf, numberOf, type RedisArg, RedisError, textOf } from '../../drivers/redis.ts'
+import type { SteadyRedis } from '../../drivers/redis-steady.ts'
+import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
+import { checkServer, type Durability } from './checks.ts'
+import { scripts } from './scripts.ts'
+
+/** One script appends at most so many: Redis does nothing else meanwhile. */
+const AT_ONCE = 500
+
+export interface PublisherSettings {
+  readonly name: string
+  readonly redis: SteadyRedis
+  /** The key of the stream a message goes to. */
+  readonly keyOf: (message: RawMessage) => string
+  /** Any key, to ask the server about itself. */
+  readonly anyKey: string
+  readonly encode: (message: RawMessage) => readonly RedisArg[]
+  readonly maxLen: number | undefined
+  readonly acceptLoss: boolean
+  readonly durability: Durability
+}
+
+/** A message on its way: its place in the call, and its words. */
+interface Item {
+  readonly at: number
+  readonly words: readonly RedisArg[]
+}
+
+/**
+ * XADD, a batch in one script per stream: one round trip, and all of it in order or, from some message on, none of it.
+ * The answer is given when Redis has accepted them, and, where replicas are asked for, when they have too.
+ */
+export class StreamsPublisher implements Publisher {
+  readonly name: string
+  readonly features = { ordered: true } as const
+  readonly #settings: PublisherSettings
+  #checked: Promise<void> | undefined
+
+  constructor(settings: PublisherSettings) {
+    this.name = settings.name
+    this.#settings = settings
+    if (settings.maxLen !== undefined && !settings.acceptLoss) {
+      warnOnce(
+        `publisher ${settings.name}`,
+        `maxLen trims entries whether or not they were handled: a group that is behind by ${settings.maxLen} loses messages. ` +
+          'Use trimmer() instead, or say acceptLoss',
+      )
+    }
+  }
+
+  async start(): Promise<void> {
+    this.#checked ??= this.#check()
+    await this.#checked
+  }
+
+  async #check(): Promise<void> {
+    const { redis, anyKey, name, durability } = this.#settings
+    try {
+      await checkServer(redis, anyKey, `publisher ${name}`, durability)
+    } catch (error) {
+      this.#checked = undefined
+      throw error
+    }
+  }
+
+  async publish(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
+    if (messages.length === 0) return []
+    await this.start()
+    const outcomes: Outcome[] = new Array(messages.length)
+    const streams = this.#sort(messages, outcomes)
+    await Promise.all([...streams].map(([key, items]) => this.#append(key, items, outcomes)))
+    return outcomes
+  }
+
+  async close(): Promise<void> {
+    await this.#settings.redis.close()
+  }
+
+  /** By stream. What cannot be sent has its outcome now, and so has what comes after it of the same key. */
+  #sort(messages: readonly RawMessage[], outcomes: Outcome[]): Map<string, Item[]> {
+    const { keyOf, encode } = this.#settings
+    const streams = new Map<string, Item[]>()
+    let stopped: Set<string> | undefined
+    messages.forEach((message, at) => {
+      const { key } = message
+      if (key !== undefined && stopped?.has(key)) {
+        const error = new WaybillError('OUT_OF_ORDER', `${message}: one before it did not arrive`)
+        outcomes[at] = { kind: 'failed', error }
+        return
+      }
+      try {
+        const stream = keyOf(message)
+        const item = { at, words: encode(encodeData(message)) }
+        const items = streams.get(stream)
+        if (items === undefined) streams.set(stream, [item])
+        else items.push(item)
+      } catch (error) {
+        outcomes[at] = outcomeOf(error)
+        if (key !== undefined) {
+          stopped ??= new Set()
+          stopped.add(key)
+        }
+      }
+    })
+    return streams
+  }
+
+  async #append(key: string, items: readonly Item[], outcomes: Outcome[]): Promise<void> {
+    for (let from = 0; from < items.length; from += AT_ONCE) {
+      const part = items.slice(from, from + AT_ONCE)
+      const { appended, error } = await this.#appendPart(key, part)
+      for (let i = 0; i < appended; i++) outcomes[part[i]!.at] = OK
+      if (error === undefined) continue
+      // The server's trouble is nobody's fault; a refusal concerns the stream, so those after it were not tried.
+      const kind = error instanceof RedisError && !isServerTrouble(error) ? 'failed' : 'down'
+      for (const { at } of items.slice(from + appended)) outcomes[at] = { kind, error }
+      return
+    }
+  }
+
+  async #appendPart(key: string, part: readonly Item[]): Promise<{ appended: number; error?: unknown }> {
+    const { redis, maxLen, durability } = this.#settings
+    const width = part[0]!.words.length
+    const uniform = part.every(({ words }) => words.length === width)
+    const args: RedisArg[] = [maxLen === undefined ? '' : String(maxLen), uniform ? String(width) : '0']
+    for (const { words } of part) {
+      if (!uniform) args.push(String(words.length))
+      for (const word of words) args.push(word)
+    }
+    try {
+      const connection = await redis.connection()
+      const [appended, refusal] = listOf(await connection.script(scripts.publish, [key], args))
+      if (refusal !== undefined) {
+        const error = new RedisError(`${refusalText(textOf(refusal))} (stream ${JSON.stringify(key)})`)
+        if (isServerTrouble(error)) await connection.close()
+        return { appended: numberOf(appended), error }
+      }
+      // On the same connection: WAIT is about the writes of its own.
+      if (durability.replicas > 0) await this.#copied(await redis.connection(), key)
+      return { appended: part.length }
+    } catch (error) {
+      return { appended: 0, error }
+    }
+  }
+
+  async #copied(redis: Pick<SteadyRedis, 'pipeline'>, key: string): Promise<void> {
+    const { replicas, within } = this.#settings.durability
+    const wait = ['wait', String(replicas), String(within)]
+    // The first command shows a cluster the way to the node that has the stream.
+    const [, count] = await redis.pipeline([['exists', key], wait], { key, timeout: within + 10_000 })
+    if (count instanceof RedisError) throw count
+    if (numberOf(count) >= replicas) return
+    throw new Unavailable(`${numberOf(count)} of ${replicas} replicas have it after ${within} ms`)
+  }
+}
+
+/** Errors of commands inside a script begin with a minus or a dash on some servers. */
+function refusalText(text: string): string {
+  return text.replace(/^-/, '').replace(/^@user_script: ?\d+: /, '')
+}

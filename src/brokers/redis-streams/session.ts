@@ -1,0 +1,298 @@
+import { errorSummary, type RawMessage, type Settlement, telemetry, WaybillError } from '../../core/index.ts'
+import { isKind, isWrongServer, listOf, type RedisConnection, type RedisReply, textOf } from '../../drivers/redis.ts'
+import type { Delivery, Demand, Session, Settled } from '../../flow/index.ts'
+import { Claims, type Predecessor } from './claims.ts'
+import { sizeOf } from './encoding.ts'
+import { type DeadEntry, type GivenBack, GroupMember, type GroupSettings, type Stream } from './group.ts'
+
+export interface StreamDelivery extends Delivery {
+  readonly stream: Stream
+  /** The id of the entry. */
+  readonly entry: string
+}
+
+export interface SessionParts {
+  /** Waits for new entries, and does nothing else: a command behind a blocking read would wait with it. */
+  readonly reader: RedisConnection
+  readonly writer: RedisConnection
+  readonly consumer: string
+  /** The reader's number, to end its waiting. */
+  readonly readerId: string | undefined
+  readonly predecessors: readonly Predecessor[]
+  /** Told at the end, when entries may be left in this consumer's name. */
+  readonly onAbandon: (consumer: string) => void
+}
+
+/**
+ * One consumer of a group. Everything it was given is pending in its name until it is settled; what is in hand is kept
+ * alive, so that nobody takes it for abandoned. Settlements are fenced by the name, which no other session has.
+ */
+export class StreamSession implements Session<StreamDelivery> {
+  readonly extendEvery: number
+  readonly #settings: GroupSettings
+  readonly #parts: SessionParts
+  readonly #member: GroupMember
+  readonly #claims: Claims
+  readonly #lost = new AbortController()
+  readonly #waiting = new Set<AbortController>()
+  /** Ours, and not handed out yet. */
+  #stock: StreamDelivery[] = []
+  /** Ours, and nothing anybody could handle. */
+  #bad: { stream: Stream; entry: DeadEntry }[] = []
+  #reading: Promise<void> | undefined
+  #trouble: unknown
+  #turn: Promise<unknown> = Promise.resolve()
+  #closed = false
+  /** Until when what is in hand is ours for certain. */
+  #deadline = Number.POSITIVE_INFINITY
+
+  constructor(settings: GroupSettings, parts: SessionParts) {
+    this.#settings = settings
+    this.#parts = parts
+    this.#member = new GroupMember(settings, parts.writer, parts.consumer)
+    this.#claims = new Claims(settings, this.#member, parts.predecessors)
+    this.extendEvery = settings.idle / 3
+    for (const { lost } of [parts.reader, parts.writer]) {
+      if (lost.aborted) this.#lose(lost.reason)
+      else lost.addEventListener('abort', () => this.#lose(lost.reason), { once: true })
+    }
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  live(): boolean {
+    if (this.#settings.clock.monotonic() < this.#deadline) return true
+    this.#lose(new WaybillError('LEASE_EXPIRED', 'what is in hand could not be kept alive in time'))
+    return false
+  }
+
+  async take(demand: Demand, signal: AbortSignal): Promise<readonly StreamDelivery[]> {
+    const taking = this.#turn.then(() => this.#take(demand, signal))
+    this.#turn = taking.catch(() => {})
+    return await taking
+  }
+
+  async #take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly StreamDelivery[]> {
+    const until = this.#settings.clock.monotonic() + this.#settings.block
+    while (!this.#over && !signal.aborted) {
+      await this.#guard(() => this.#bury())
+      if (this.#stock.length === 0) await this.#guard(() => this.#claim(count))
+      if (this.#stock.length > 0) return signal.aborted ? [] : this.#give(count, bytes)
+      this.#read(count)
+      if (this.#settings.clock.monotonic() >= until) return []
+      await this.#pause(until, signal)
+      const trouble = this.#trouble
+      this.#trouble = undefined
+      if (trouble !== undefined && !this.#over) throw trouble
+    }
+    return []
+  }
+
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    const until = this.#settings.clock.monotonic() + ms
+    while (!this.#over && !signal.aborted && this.#stock.length === 0 && this.#trouble === undefined) {
+      const now = this.#settings.clock.monotonic()
+      if (now >= until || this.#claims.nextAt <= now) return
+      this.#read(this.#settings.batch)
+      await this.#pause(until, signal)
+    }
+  }
+
+  async settle(batch: readonly Settled<StreamDelivery>[]): Promise<number> {
+    if (this.#over) return batch.length
+    let stale = 0
+    for (const stream of this.#settings.streams) stale += await this.#guard(() => this.#settleIn(stream, batch))
+    return stale
+  }
+
+  async #settleIn(stream: Stream, batch: readonly Settled<StreamDelivery>[]): Promise<number> {
+    const done: string[] = []
+    const back: GivenBack[] = []
+    const dead: DeadEntry[] = []
+    for (const [delivery, settlement] of batch) {
+      if (delivery.stream !== stream) continue
+      const { entry: id, attempts } = delivery
+      if (settlement.kind === 'done') done.push(id)
+      else if (settlement.kind === 'dead') dead.push({ id, reason: settlement.reason, attempts: attempts + 1 })
+      else back.push({ id, after: afterOf(settlement), count: attempts + 1 + (isCharged(settlement) ? 1 : 0) })
+    }
+    if (done.length + back.length + dead.length === 0) return 0
+    const stale = await this.#member.settle(stream, done, back, dead)
+    for (const { id, after } of back) this.#claims.expect(stream, id, after)
+    if (back.length > 0) this.#wake()
+    return stale
+  }
+
+  async extend(deliveries: readonly StreamDelivery[]): Promise<void> {
+    const asked = this.#settings.clock.monotonic()
+    const held = [...deliveries, ...this.#stock]
+    for (const stream of this.#settings.streams) {
+      const entries = held.filter((delivery) => delivery.stream === stream)
+      if (entries.length > 0) await this.#guard(() => this.#member.extend(stream, entries))
+    }
+    this.#deadline = held.length > 0 ? asked + this.#settings.idle * 0.9 : Number.POSITIVE_INFINITY
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    this.#wake()
+    const { reader, writer, consumer, readerId, onAbandon } = this.#parts
+    try {
+      if (this.#lost.signal.aborted) throw this.#lost.signal.reason
+      if (this.#reading !== undefined && readerId !== undefined) await writer.command(['client', 'unblock', readerId])
+      // Whatever a read still brings is ours, and must be given back too.
+      await this.#reading
+      for (const stream of this.#settings.streams) await this.#member.leave(stream)
+    } catch (error) {
+      onAbandon(consumer)
+      if (!this.#lost.signal.aborted && !isKind(error, 'NOGROUP')) throw error
+    } finally {
+      await Promise.all([reader.close(), writer.close()])
+    }
+  }
+
+  get #over(): boolean {
+    return this.#closed || this.#lost.signal.aborted
+  }
+
+  /** One at a time. What it brings is stock, whoever waits for it by then. */
+  #read(count: number): void {
+    if (this.#reading !== undefined) return
+    this.#reading = this.#readNow(Math.min(count, this.#settings.batch))
+      .catch((error) => {
+        this.#judge(error)
+        this.#trouble = error
+      })
+      .finally(() => {
+        this.#reading = undefined
+        this.#wake()
+      })
+  }
+
+  async #readNow(count: number): Promise<void> {
+    const { group, block, streams, timeout, clock } = this.#settings
+    const asked = clock.monotonic()
+    const keys = streams.map(({ key }) => key)
+    const args = ['xreadgroup', 'GROUP', group, this.#parts.consumer, 'COUNT', String(count), 'BLOCK', String(block)]
+    const command = [...args, 'STREAMS', ...keys, ...keys.map(() => '>')]
+    const reply = await this.#parts.reader.command(command, { key: keys[0]!, timeout: timeout + block })
+    for (const one of listOf(reply)) {
+      const [key, entries] = listOf(one)
+      const stream = streams.length === 1 ? streams[0]! : streams.find((known) => known.key === textOf(key))!
+      for (const entry of listOf(entries)) {
+        const [id, fields] = listOf(entry)
+        this.#accept(stream, textOf(id), fields!, 0)
+      }
+    }
+    if (this.#stock.length > 0) this.#deadline = Math.min(this.#deadline, asked + this.#settings.idle * 0.9)
+  }
+
+  async #claim(limit: number): Promise<void> {
+    const asked = this.#settings.clock.monotonic()
+    for (const { stream, id, fields, count, abandoned } of await this.#claims.find(limit)) {
+      const attempts = count - 1
+      if (abandoned && attempts >= this.#settings.attempts) {
+        const error = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
+        this.#bad.push({ stream, entry: { id, attempts, reason: `${attempts} attempts: ${errorSummary(error)}` } })
+      } else this.#accept(stream, id, fields, attempts)
+    }
+    if (this.#stock.length > 0) this.#deadline = Math.min(this.#deadline, asked + this.#settings.idle * 0.9)
+  }
+
+  #accept(stream: Stream, entry: string, fields: RedisReply, attempts: number): void {
+    let message: RawMessage
+    try {
+      message = this.#settings.decode(fields, entry)
+    } catch (error) {
+      this.#bad.push({ stream, entry: { id: entry, reason: errorSummary(error), attempts } })
+      return
+    }
+    this.#stock.push({ message, key: message.key, attempts, size: sizeOf(fields), stream, entry })
+  }
+
+  /** To the dead letters, each on its own account. */
+  async #bury(): Promise<void> {
+    while (this.#bad.length > 0) {
+      const { stream, entry } = this.#bad[0]!
+      await this.#member.settle(stream, [], [], [entry])
+      this.#bad.shift()
+      const { id, reason, attempts } = entry
+      const type = '' // nobody could tell
+      telemetry['message.dead'].publish({
+        flow: this.#settings.where,
+        type,
+        id,
+        reason,
+        attempt: attempts + 1,
+        tenant: undefined,
+      })
+    }
+  }
+
+  #give(count: number, bytes: number): StreamDelivery[] {
+    let given = 1
+    let size = this.#stock[0]!.size
+    while (given < Math.min(count, this.#stock.length)) {
+      size += this.#stock[given]!.size
+      if (size > bytes) break
+      given++
+    }
+    return this.#stock.splice(0, given)
+  }
+
+  /** Until something changed, the next claim is due, `until` or `signal`. */
+  async #pause(until: number, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#settings
+    const woken = new AbortController()
+    const wake = () => woken.abort()
+    this.#waiting.add(woken)
+    signal.addEventListener('abort', wake)
+    if (signal.aborted) wake()
+    await clock.sleep(Math.max(0, Math.min(until, this.#claims.nextAt) - clock.monotonic()), woken.signal)
+    signal.removeEventListener('abort', wake)
+    this.#waiting.delete(woken)
+  }
+
+  #wake(): void {
+    for (const woken of this.#waiting) woken.abort()
+    this.#waiting.clear()
+  }
+
+  async #guard<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work()
+    } catch (error) {
+      this.#judge(error)
+      throw error
+    }
+  }
+
+  /** Some errors mean that nothing in hand can be settled any more. */
+  #judge(error: unknown): void {
+    if (isKind(error, 'NOGROUP') || isKind(error, 'UNBLOCKED')) {
+      const { where, group, streams } = this.#settings
+      const message =
+        `group ${group}, or its stream, was deleted (${streams.map(({ key }) => key).join(', ')}). It is made again and reads ` +
+        'from its start: what was handled and is still in the stream comes again, and what was pending is forgotten'
+      if (!this.#over) telemetry.warning.publish({ where, message })
+      this.#lose(new WaybillError('GROUP_DELETED', message, { cause: error }))
+    } else if (isWrongServer(error)) this.#lose(error)
+  }
+
+  #lose(reason: unknown): void {
+    if (this.#over) return
+    this.#lost.abort(reason)
+    this.#wake()
+  }
+}
+
+function afterOf(settlement: Settlement): number {
+  return settlement.kind === 'retry' ? settlement.after : 0
+}
+
+function isCharged(settlement: Settlement): boolean {
+  return settlement.kind === 'retry' && settlement.charged
+}
