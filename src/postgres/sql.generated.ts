@@ -539,16 +539,16 @@ SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
   FROM bounds, generate_series(0, $1::text::bigint - 1) AS n
 )
 SELECT round(sum(CASE WHEN seen.count < $2::text::int THEN seen.count
-  ELSE seen.count::numeric * (finish - start) / (seen.last - start + 1) END))::text AS count
+  ELSE (seen.count - 1)::numeric * (finish - start) / (seen.last - start) END))::text AS count
 FROM places, LATERAL (
   SELECT count(*) AS count, max(sequence) AS last
   FROM (SELECT sequence FROM {{outbox}} WHERE {{lane}} AND sequence >= start AND sequence < finish
-    ORDER BY sequence LIMIT $2::text::int) AS some
+    ORDER BY sequence LIMIT $2::text::int) AS first
 ) AS seen`,
   'stats-total': `WITH leaves AS (
   SELECT '{{outbox}}'::regclass AS relid UNION SELECT relid FROM pg_partition_tree('{{outbox}}'::regclass)
 ), parts AS (
-  SELECT namespace.nspname, class.relname,
+  SELECT namespace.nspname, class.relname, class.reltuples,
     CASE WHEN class.reltuples <= 0 OR class.relpages = 0
       OR COALESCE(live.last_vacuum, live.last_autovacuum, live.last_analyze, live.last_autoanalyze) IS NOT NULL
     THEN live.n_live_tup
@@ -559,16 +559,16 @@ FROM places, LATERAL (
 )
 SELECT NULL AS state, round(sum(count))::text AS count FROM parts
 UNION ALL
-SELECT common.state, round(sum(count * common.frequency))::text
+SELECT common.state, round(sum(reltuples * common.frequency))::text
 FROM parts JOIN pg_stats ON schemaname = nspname AND tablename = relname AND attname = 'state',
   unnest(most_common_vals::text::text[], most_common_freqs) AS common (state, frequency)
 GROUP BY common.state`,
   'stats': `WITH timers AS MATERIALIZED (
   SELECT state FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
-  ORDER BY available_at, sequence LIMIT $1::text::int
+  ORDER BY available_at, sequence LIMIT $2::text::int
 ), blockers AS MATERIALIZED (
   SELECT key, state FROM {{outbox}} WHERE key IS NOT NULL AND state IN ('retrying', 'dead', 'held')
-  ORDER BY key, sequence LIMIT $1::text::int
+  ORDER BY key, sequence LIMIT $2::text::int
 )
 SELECT
   (SELECT count(*) FROM (SELECT 1 FROM {{outbox}} WHERE state = 'ready'

@@ -1,6 +1,7 @@
 -- An estimate of how many events {{lane}} has (ready or dead: both have an index by sequence), from 200 places spread
 -- evenly over its numbers. At each the first 50 are looked at: were there fewer up to the next place, they are all of
--- them; else the rest is taken to be as close together as they are. $1 how many places, $2 how many at each.
+-- them; else the rest is taken to be as close together as they are. $1 how many places, $2 how many at each. One less is
+-- counted over the way to the last: the search ended at an event, and would seem to find too many.
 
 WITH bounds AS (
   SELECT (SELECT sequence FROM {{outbox}} WHERE {{lane}} ORDER BY sequence LIMIT 1) AS low,
@@ -11,9 +12,9 @@ WITH bounds AS (
   FROM bounds, generate_series(0, $1::text::bigint - 1) AS n
 )
 SELECT round(sum(CASE WHEN seen.count < $2::text::int THEN seen.count
-  ELSE seen.count::numeric * (finish - start) / (seen.last - start + 1) END))::text AS count
+  ELSE (seen.count - 1)::numeric * (finish - start) / (seen.last - start) END))::text AS count
 FROM places, LATERAL (
   SELECT count(*) AS count, max(sequence) AS last
   FROM (SELECT sequence FROM {{outbox}} WHERE {{lane}} AND sequence >= start AND sequence < finish
-    ORDER BY sequence LIMIT $2::text::int) AS some
+    ORDER BY sequence LIMIT $2::text::int) AS first
 ) AS seen

@@ -1,11 +1,11 @@
 -- How many rows there are, and how many of each state, as far as the server knows without looking: it counts inserts and
 -- deletes as they are committed, from the last vacuum on. After a crash those counts are gone, and the size of the table
--- has to do. States are told from the last ANALYZE. Answers one row for each state that is common, and one with no state.
+-- has to do. States are told from the last ANALYZE, for the rows there were then. Answers one row for each state that is common, and one with no state.
 
 WITH leaves AS (
   SELECT '{{outbox}}'::regclass AS relid UNION SELECT relid FROM pg_partition_tree('{{outbox}}'::regclass)
 ), parts AS (
-  SELECT namespace.nspname, class.relname,
+  SELECT namespace.nspname, class.relname, class.reltuples,
     CASE WHEN class.reltuples <= 0 OR class.relpages = 0
       OR COALESCE(live.last_vacuum, live.last_autovacuum, live.last_analyze, live.last_autoanalyze) IS NOT NULL
     THEN live.n_live_tup
@@ -16,7 +16,7 @@ WITH leaves AS (
 )
 SELECT NULL AS state, round(sum(count))::text AS count FROM parts
 UNION ALL
-SELECT common.state, round(sum(count * common.frequency))::text
+SELECT common.state, round(sum(reltuples * common.frequency))::text
 FROM parts JOIN pg_stats ON schemaname = nspname AND tablename = relname AND attname = 'state',
   unnest(most_common_vals::text::text[], most_common_freqs) AS common (state, frequency)
 GROUP BY common.state

@@ -1,4 +1,5 @@
--- How many events are in which state, counted up to a bound through the small indexes. $1 the bound.
+-- How many events are in which state, counted up to a bound through the small indexes. $1 the bound; $2 that of
+-- the two parts for which the table is read too.
 --
 -- Each part is read in the order of its index: without that the planner may think a scan of the table cheaper, and the
 -- few rows it looks for are at its end. `timers` and `blockers` are counts of whole indexes: when one has come to the
@@ -6,10 +7,10 @@
 
 WITH timers AS MATERIALIZED (
   SELECT state FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
-  ORDER BY available_at, sequence LIMIT $1::text::int
+  ORDER BY available_at, sequence LIMIT $2::text::int
 ), blockers AS MATERIALIZED (
   SELECT key, state FROM {{outbox}} WHERE key IS NOT NULL AND state IN ('retrying', 'dead', 'held')
-  ORDER BY key, sequence LIMIT $1::text::int
+  ORDER BY key, sequence LIMIT $2::text::int
 )
 SELECT
   (SELECT count(*) FROM (SELECT 1 FROM {{outbox}} WHERE state = 'ready'

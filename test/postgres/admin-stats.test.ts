@@ -1,0 +1,68 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { State } from '../../src/outbox/admin.ts'
+import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
+import { scale, tier } from '../support/scale.ts'
+import { type TestOutbox, testOutbox } from './admin-support.ts'
+
+const ROWS = scale({ test: 200_000, full: 1_000_000, torture: 10_000_000 })
+
+/** Old rows published, some dead among them; of the new ones many ready, others scheduled, and some held. */
+const LOAD = `INSERT INTO outbox (event_id, topic, source, event_type, payload, key, state, available_at, published_at)
+  SELECT gen_random_uuid(), 'orders', '/t', 'x', '{"some": "payload"}', CASE WHEN state = 'held' THEN 'k' || n / 64 END, state,
+    CASE WHEN state = 'scheduled' THEN now() + n * interval '1 second' END, CASE WHEN state = 'published' THEN now() END
+  FROM (SELECT n, CASE WHEN n < ${ROWS * 0.6} THEN CASE WHEN hash % 8 = 0 THEN 'dead' ELSE 'published' END
+    WHEN hash % 4 = 0 THEN 'scheduled' WHEN hash % 8 = 1 THEN 'held' ELSE 'ready' END AS state
+    FROM (SELECT n, abs(hashint8(n)) AS hash FROM generate_series(1, ${ROWS}::bigint) AS n) AS numbers) AS events`
+
+describe.each(['postgres', 'postgres15'] as const)(`stats of ${ROWS} rows on %s`, (kind) => {
+  let t: TestOutbox
+  let admin: PostgresOutboxAdmin
+  beforeAll(async () => {
+    t = await testOutbox(kind)
+    admin = new PostgresOutboxAdmin(t.db, t.names)
+    await t.query(LOAD)
+    await t.query('VACUUM ANALYZE outbox')
+  }, 600_000)
+  afterAll(() => t.end())
+
+  async function near(states: readonly State[]): Promise<void> {
+    const truth = await t.states()
+    const stats = await admin.stats()
+    for (const state of states) {
+      const { count, estimated } = stats.states[state]
+      expect(estimated, state).toBe(true)
+      expect(Math.abs(count / truth[state]! - 1), `${state}: ${count} for ${truth[state]}`).toBeLessThan(0.05)
+    }
+    const [held] = await t.query(`SELECT count(DISTINCT key)::int AS n FROM outbox WHERE state = 'held'`)
+    expect(Math.abs(stats.blockedKeys.count / held!['n'] - 1)).toBeLessThan(0.1)
+  }
+
+  test('are within 5 %, and labelled', async () => {
+    await near(['ready', 'dead', 'published', 'scheduled', 'held'])
+  })
+
+  test('follow what happens between two looks of the vacuum', async () => {
+    await t.query('ALTER TABLE outbox SET (autovacuum_enabled = false)')
+    const published = `UPDATE outbox SET state = 'published', published_at = clock_timestamp()`
+    await t.query(`${published} WHERE state = 'ready' AND sequence < ${ROWS * 0.75}`)
+    await t.query(`DELETE FROM outbox WHERE state = 'published' AND sequence < ${ROWS * 0.2}`)
+    // A backend tells the others of what it has counted within ten seconds of idling.
+    await expect.poll(() => near(['ready', 'dead', 'published']).then(() => true), { timeout: 20_000 }).toBe(true)
+  })
+
+  test('read no more than they may, however large the table is', async () => {
+    const touched = `SELECT blks_read + blks_hit AS n FROM pg_stat_database WHERE datname = current_database()`
+    const before = Number((await t.query(touched))[0]!['n'])
+    const took: number[] = []
+    for (let n = 0; n < 20; n++) {
+      const began = performance.now()
+      await admin.stats()
+      took.push(performance.now() - began)
+    }
+    await expect
+      .poll(async () => Number((await t.query(touched))[0]!['n']) - before, { timeout: 20_000 })
+      .toBeGreaterThan(1000)
+    expect((Number((await t.query(touched))[0]!['n']) - before) / 20).toBeLessThan(60_000)
+    if (tier !== 'test') expect(Math.min(...took), `best of ${took.map(Math.round)}`).toBeLessThan(50)
+  })
+})
