@@ -28,6 +28,7 @@ export {
 export { type Form, isRaw, type Local, local, Message, type RawMessage } from './message.ts'
 export { FOREIGN_EVENTS, nameUuid } from './name-uuid.ts'
 export { checkOptions, describe, nearest, oneOf, wholeNumber } from './options.ts'
+export { patternOf } from './pattern.ts'
 export { type Random, systemRandom } from './random.ts'
 export { RetryLater } from './retry-later.ts'
 export type { SchemaInput, SchemaIssue, SchemaOutput, SchemaResult, StandardSchema } from './schema.ts'

@@ -64,7 +64,7 @@ export class Engine extends Worker<number> {
     const where = `engine ${this.name}: input ${name}`
     checkOptions(where, options, ['match', 'passThrough', 'ack', ...FLOW_SETTINGS])
     if (this.#inputs.has(name)) throw new WaybillError('DUPLICATE_NAME', `${where} exists already`)
-    const matches = matcherOf(match)
+    const matches = matcherOf(where, match)
     const handle = passThrough ? passOn : this.router.handle.bind(this.router)
     const gated = (message: Message, context: Parameters<Router['handle']>[1]): Outputs | Promise<Outputs> => {
       if (!matches(message)) throw new WaybillError('NO_HANDLER', `${where} does not take "${message.type}"`)
@@ -85,7 +85,7 @@ export class Engine extends Worker<number> {
     checkOptions(where, options, ['match'])
     if (this.#outputs.some((output) => output.name === name))
       throw new WaybillError('DUPLICATE_NAME', `${where} exists already`)
-    this.#outputs.push({ name, matches: matcherOf(options.match), batcher: new Batcher(to) })
+    this.#outputs.push({ name, matches: matcherOf(where, options.match), batcher: new Batcher(to) })
     return this
   }
 

@@ -1,6 +1,6 @@
 export { ACK_STRATEGIES, type AckStrategy, ackingOf, type ConsumeOptions, Consumer } from './consumer.ts'
 export { Engine, type EngineOptions, type InputOptions, type OutputOptions } from './engine.ts'
-export { type Matcher, matcherOf, matchesPattern } from './matcher.ts'
+export { type Matcher, matcherOf } from './matcher.ts'
 export { caused, correlation } from './middleware/correlation.ts'
 export { type DeadLetterOptions, deadLetter } from './middleware/dead-letter.ts'
 export { type RetryMiddlewareOptions, retry } from './middleware/retry.ts'

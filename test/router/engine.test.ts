@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { Message, type RawMessage } from '../../src/core/index.ts'
-import { Engine, matchesPattern, Router } from '../../src/router/index.ts'
+import { Message, patternOf, type RawMessage } from '../../src/core/index.ts'
+import { Engine, Router } from '../../src/router/index.ts'
 import { collector, scriptedSource } from '../../src/testing/index.ts'
 import { Paid, Placed, raw, redelivering, Sent, started } from './support.ts'
 
@@ -140,7 +140,7 @@ describe('patterns', () => {
       ['a+b.*', 'aab.c', false],
     ]
     for (const [pattern, name, expected] of cases) {
-      expect(matchesPattern(pattern)(name), `${pattern} ${name}`).toBe(expected)
+      expect(patternOf('test', pattern)(name), `${pattern} ${name}`).toBe(expected)
     }
   })
 })

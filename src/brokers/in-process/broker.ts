@@ -4,6 +4,7 @@ import {
   encodeData,
   type Message,
   oneOf,
+  patternOf,
   type RawMessage,
   systemClock,
   Unavailable,
@@ -14,7 +15,6 @@ import {
 import { OK, type Outcome, outcomeOf, type Publisher, type Source, topicOf } from '../../flow/index.ts'
 import { sizeOf } from '../../flow/pipe-stock.ts'
 import { Fifo } from './fifo.ts'
-import { patternOf } from './pattern.ts'
 import type { DeadLetter, InProcessDelivery, QueueStats } from './queue.ts'
 import { Subscription } from './subscription.ts'
 

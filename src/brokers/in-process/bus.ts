@@ -5,12 +5,12 @@ import {
   decodeData,
   type EventKey,
   type Message,
+  patternOf,
   RetryLater,
   telemetry,
   WaybillError,
 } from '../../core/index.ts'
 import { OK, type Outcome, type Publisher } from '../../flow/index.ts'
-import { patternOf } from './pattern.ts'
 
 /** Called for each message; whether it returns or resolves, throws or rejects, is the same to the bus. */
 export type Subscriber<Data = unknown> = (message: Message<Data>, signal: AbortSignal) => unknown

@@ -1,4 +1,5 @@
-import { describe, WaybillError } from '../../core/index.ts'
+import { WaybillError } from './errors.ts'
+import { describe } from './options.ts'
 
 /**
  * Whether a dotted name fits: `order.placed` itself, `order.*` where `*` is any one part, `order.#` where `#` is any
