@@ -89,7 +89,7 @@ describe('engine', () => {
     await expect(engine.input('y', source(), { matches: 'a' } as never)).rejects.toThrow('did you mean "match"?')
     await expect(engine.input('y', source(), { concurrency: 0 })).rejects.toThrow('at least 1')
     expect(() => engine.output('y', collector(), { mtch: 'a' } as never)).toThrow('did you mean "match"?')
-    expect(() => engine.output('y', collector(), { match: '' })).toThrow('a matcher is')
+    expect(() => engine.output('y', collector(), { match: '' })).toThrow('is no pattern')
     expect(() => new Engine('e', { routr: 1 } as never)).toThrow('did you mean "router"?')
     await started(engine)
     const stopping = engine.stop()
