@@ -1,0 +1,152 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { gunzipSync } from 'node:zlib'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import type { RawMessage } from '../../src/core/index.ts'
+import { topicOf } from '../../src/flow/index.ts'
+import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
+import { readArchive } from '../../src/postgres/archive.ts'
+import { Migrations } from '../../src/postgres/migrate.ts'
+import { KINDS, type Kind, type TestOutbox, testOutbox } from './admin-support.ts'
+
+const LONG_AGO = `'2026-01-02T12:00:00Z'::timestamptz`
+
+async function all(messages: AsyncIterable<RawMessage>): Promise<RawMessage[]> {
+  const list: RawMessage[] = []
+  for await (const message of messages) list.push(message)
+  return list
+}
+
+/** What a receiver would see of a message. */
+const seen = (message: RawMessage) => ({
+  ...message.attributes(),
+  data: message.data,
+  form: message.form,
+  topic: topicOf(message),
+})
+
+describe.each(KINDS)('archive on %s', (kind: Kind) => {
+  let t: TestOutbox
+  let directory: string
+  beforeEach(async () => {
+    t = await testOutbox(kind)
+    directory = await mkdtemp(join(tmpdir(), 'waybill-archive-'))
+  })
+  afterEach(async () => {
+    await t.end()
+    await rm(directory, { recursive: true })
+  })
+
+  /** Payloads, ids and attributes that a careless reader would change. */
+  async function insertOdd(): Promise<string[]> {
+    const ids = await t.insert(
+      ...[0, 1, 2, 3].map(() => ({
+        state: 'published',
+        published: LONG_AGO,
+        key: 'k"\n',
+        tenant: 'acme',
+        topic: 'other',
+      })),
+    )
+    await t.query(
+      `UPDATE outbox SET payload = '{"n": 12345678901234567890, "payload_json": ",\\"payload_json\\":"}' WHERE sequence = 1`,
+    )
+    await t.query(`UPDATE outbox SET payload = NULL, payload_bytes = '\\x00ff7b22' WHERE sequence = 2`)
+    await t.query(`UPDATE outbox SET payload = NULL, payload_bytes = '{"b":1,  "a":2}', attributes = '{"text": true,
+      "subject": "line\\nbreak", "extensions": {"payload": ",\\"payload_json\\":1", "n": 7, "raw": {"base64": "AAE="}}}' WHERE sequence = 3`)
+    await t.query(`UPDATE outbox SET foreign_id = 'their id', payload = '"text"' WHERE sequence = 4`)
+    await t.insert({ state: 'ready' }, { state: 'dead' }, { state: 'published' })
+    return ids
+  }
+
+  test.each(['table', 'files'])('in a %s: what is read back is what was relayed', async (where) => {
+    const migrations = new Migrations(t.db, { outbox: t.names, archive: where === 'table' })
+    await migrations.migrate()
+    const ids = await insertOdd()
+    const admin = new PostgresOutboxAdmin(t.db, t.names, { archive: where === 'table' ? 'table' : { directory } })
+    const before: unknown[] = []
+    for (const id of ids) before.push(seen((await admin.show(id))!.message))
+    expect(await admin.clean({ limit: 3 })).toBe(3)
+    expect(await admin.clean()).toBe(1)
+    expect(await t.states()).toEqual({ ready: 1, dead: 1, published: 1 })
+    const from = where === 'table' ? { on: t.db, names: t.names } : directory
+    expect((await all(readArchive(from))).map(seen)).toEqual(before)
+  })
+
+  test('files stand by day, are lines of JSON, and are ignored while they are unfinished', async () => {
+    await insertOdd()
+    const admin = new PostgresOutboxAdmin(t.db, t.names, { archive: { directory } })
+    await admin.clean()
+    const [name, ...others] = await readdir(join(directory, 'outbox', '2026-01-02'))
+    expect(others).toEqual([])
+    expect(name).toMatch(/^0000000000000000001-[0-9a-f]{8}\.ndjson\.gz$/)
+    const path = join(directory, 'outbox', '2026-01-02', name!)
+    const lines = gunzipSync(await readFile(path))
+      .toString()
+      .trimEnd()
+      .split('\n')
+    expect(lines.map((line) => JSON.parse(line)['sequence'])).toEqual(['1', '2', '3', '4'])
+    await writeFile(`${path}.unfinished`, 'half')
+    expect(await all(readArchive(directory))).toHaveLength(4)
+    await writeFile(path, (await readFile(path)).subarray(0, 60))
+    await expect(all(readArchive(directory))).rejects.toThrow(expect.objectContaining({ code: 'DAMAGED_ARCHIVE' }))
+  })
+
+  test('what cannot be written is not removed', async () => {
+    await insertOdd()
+    const file = join(directory, 'taken')
+    await writeFile(file, '')
+    const admin = new PostgresOutboxAdmin(t.db, t.names, { archive: { directory: file } })
+    await expect(admin.clean()).rejects.toThrow()
+    expect((await t.states())['published']).toBe(5)
+    const none = new PostgresOutboxAdmin(t.db, t.names, { archive: 'table' })
+    await expect(none.clean()).rejects.toThrow(/has no archive table; run migrate\(\) with archive: true/)
+    expect((await t.states())['published']).toBe(5)
+  })
+})
+
+describe.each(['postgres', 'postgres15'] as const)('archive faults on %s', (kind) => {
+  test('killed between the file and the removal: nothing is lost, some is there twice', async () => {
+    const t = await testOutbox(kind)
+    const directory = await mkdtemp(join(tmpdir(), 'waybill-archive-'))
+    const ids = await t.insert(...Array.from({ length: 60 }, () => ({ state: 'published', published: LONG_AGO })))
+    // The removal takes for ever, so that the process dies just before it.
+    await t.script(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN OLD; END $$;
+      CREATE TRIGGER slow BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION slow()`)
+    const script = fileURLToPath(new URL('archive-child.ts', import.meta.url))
+    const child = spawn(process.execPath, ['--import', 'tsx', script, t.url, directory], { stdio: 'inherit' })
+    const asleep = `SELECT pid FROM pg_stat_activity WHERE application_name = 'archive-child' AND wait_event = 'PgSleep'`
+    await expect.poll(async () => (await t.query(asleep)).length, { timeout: 50_000, interval: 50 }).toBe(1)
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+    await t.query(`SELECT pg_terminate_backend(pid) FROM (${asleep}) AS sleeping`)
+    await t.script('DROP TRIGGER slow ON outbox')
+    expect(await t.states()).toEqual({ published: 60 })
+    const admin = new PostgresOutboxAdmin(t.db, t.names, { archive: { directory } })
+    expect(await admin.clean()).toBe(60)
+    const archived = (await all(readArchive(directory))).map((message) => message.id)
+    expect(new Set(archived)).toEqual(new Set(ids))
+    expect(archived).toHaveLength(110)
+    await t.end()
+    await rm(directory, { recursive: true })
+  })
+
+  test('large payloads are written in files of bounded size, and all of them', async () => {
+    const t = await testOutbox(kind)
+    const directory = await mkdtemp(join(tmpdir(), 'waybill-archive-'))
+    await t.insert(...[1, 2, 3].map(() => ({ state: 'published', published: LONG_AGO })))
+    await t.query(`UPDATE outbox SET payload = to_jsonb(repeat('x', 20 * 1024 * 1024))`)
+    const admin = new PostgresOutboxAdmin(t.db, t.names, { archive: { directory } })
+    expect(await admin.clean()).toBe(3)
+    expect(await readdir(join(directory, 'outbox', '2026-01-02'))).toHaveLength(3)
+    expect((await all(readArchive(directory))).map(({ data }) => data.length)).toEqual(
+      [1, 2, 3].map(() => 20 * 1024 * 1024 + 2),
+    )
+    await t.end()
+    await rm(directory, { recursive: true })
+  })
+})

@@ -1,0 +1,198 @@
+import { randomUUID } from 'node:crypto'
+import pg from 'pg'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type TelemetryEvents, telemetry } from '../../src/core/index.ts'
+import { type Cleanable, Cleaner } from '../../src/outbox/cleaner.ts'
+import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
+import { InboxNames, PostgresInbox } from '../../src/postgres/inbox.ts'
+import { Migrations } from '../../src/postgres/migrate.ts'
+import { FakeClock } from '../../src/testing/index.ts'
+import { scale } from '../support/scale.ts'
+import { KINDS, type Kind, type TestOutbox, testOutbox } from './admin-support.ts'
+
+const DAY = 86_400_000
+const LONG_AGO = `now() - interval '30 days'`
+
+describe.each(KINDS)('cleaning on %s', (kind: Kind) => {
+  let t: TestOutbox
+  beforeEach(async () => {
+    t = await testOutbox(kind)
+  })
+  afterEach(() => t.end())
+
+  test('removes what was published before the retention, and nothing else', async () => {
+    for (const state of ['ready', 'scheduled', 'retrying', 'leased', 'held', 'dead']) {
+      // However old, and even where somebody has written a time of publishing.
+      await t.insert({ state, key: 'k', created: LONG_AGO, available: LONG_AGO, published: LONG_AGO })
+    }
+    await t.insert({ state: 'published', created: LONG_AGO, published: `now() - interval '6 days'` })
+    await t.insert({ state: 'published', created: LONG_AGO, published: `now() - interval '8 days'` })
+    const admin = new PostgresOutboxAdmin(t.db, t.names)
+    expect(await admin.clean()).toBe(1)
+    expect(await admin.clean()).toBe(0)
+    expect(await t.states()).toEqual({ ready: 1, scheduled: 1, retrying: 1, leased: 1, held: 1, dead: 1, published: 1 })
+    expect(await new PostgresOutboxAdmin(t.db, t.names, { retention: '5d' }).clean()).toBe(1)
+  })
+
+  test('removes at most as many as it may, the oldest first', async () => {
+    const ids = await t.insert(
+      ...[9, 11, 10].map((n) => ({ state: 'published', published: `now() - interval '${n} days'` })),
+    )
+    const admin = new PostgresOutboxAdmin(t.db, t.names)
+    expect(await admin.clean({ retention: 7 * DAY, limit: 2 })).toBe(2)
+    expect(await t.query('SELECT event_id FROM outbox')).toEqual([{ event_id: ids[0] }])
+  })
+
+  test('keeps the ids of events that are still there', async () => {
+    await new Migrations(t.db, { outbox: t.names, dedup: true }).migrate()
+    const [dead] = await t.insert({ state: 'dead' })
+    const ids = `INSERT INTO outbox_ids (event_id, sequence, created_at) VALUES ($1, 1, now() - interval '1 day' * $2)`
+    const young = randomUUID()
+    for (const [id, days] of [
+      [dead, 30],
+      [young, 1],
+      [randomUUID(), 8],
+      [randomUUID(), 9],
+    ])
+      await t.query(ids, [id, days])
+    const admin = new PostgresOutboxAdmin(t.db, t.names)
+    expect(await admin.clean({ limit: 1 })).toBe(1)
+    expect(await admin.clean({ limit: 10 })).toBe(1)
+    const left = await t.query('SELECT event_id FROM outbox_ids ORDER BY created_at')
+    expect(left.map((row) => row['event_id'])).toEqual([dead, young])
+  })
+
+  test('a cleaner goes over outbox and inbox until nothing is left, each with its own retention', async () => {
+    const names = new InboxNames('seen')
+    await new Migrations(t.db, { outbox: t.names, inbox: names }).migrate()
+    await t.insert(...Array.from({ length: 25 }, () => ({ state: 'published', published: LONG_AGO })))
+    await t.query(`INSERT INTO seen (subscriber, source, message_id, created_at)
+      SELECT 's', '/t', n::text, now() - n * interval '1 day' FROM generate_series(1, 40) AS n`)
+    const inbox = new PostgresInbox(t.db, { table: 'seen' })
+    const cleaner = new Cleaner({ of: [new PostgresOutboxAdmin(t.db, t.names), inbox], batch: 10 })
+    const told: TelemetryEvents['cleaner.cleaned'][] = []
+    const stop = telemetry['cleaner.cleaned'].subscribe((event) => told.push(event))
+    expect(await cleaner.runOnce()).toEqual({ outbox: 25, seen: 11 })
+    expect(await cleaner.runOnce()).toEqual({ outbox: 0, seen: 0 })
+    stop()
+    expect(told.map(({ store, count, partitions }) => [store, count, partitions])).toEqual([
+      ['outbox', 25, 0],
+      ['seen', 11, 0],
+    ])
+  })
+})
+
+describe.each(['postgres', 'postgres15'] as const)('cleaning in traffic on %s', (kind) => {
+  test('two cleaners and many writers: each row once, no pending one touched', async () => {
+    const t = await testOutbox(kind)
+    const old = scale({ test: 20_000, full: 100_000, torture: 1_000_000 })
+    await t.query(`INSERT INTO outbox (event_id, topic, source, event_type, payload, state, published_at)
+      SELECT gen_random_uuid(), 'a', '/t', 'x', '{}', 'published', ${LONG_AGO} FROM generate_series(1, ${old})`)
+    const sizes: number[] = []
+    const watched = (admin: PostgresOutboxAdmin): Cleanable => ({
+      name: 'outbox',
+      async clean(options) {
+        const count = await admin.clean(options)
+        sizes.push(count)
+        return count
+      },
+    })
+    let cleaning = true
+    let written = 0
+    const writer = async () => {
+      while (cleaning) {
+        await t.insert({ state: 'ready' })
+        written++
+      }
+    }
+    const writers = [writer(), writer(), writer()]
+    const cleaners = [1, 2].map(() => new Cleaner({ of: watched(new PostgresOutboxAdmin(t.db, t.names)) }))
+    const done = await Promise.all(cleaners.map((cleaner) => cleaner.runOnce()))
+    cleaning = false
+    await Promise.all(writers)
+    expect(done[0]!['outbox']! + done[1]!['outbox']!).toBe(old)
+    expect(Math.max(...sizes)).toBe(1000)
+    expect(written).toBeGreaterThan(0)
+    expect(await t.states()).toEqual({ ready: written })
+    await t.end()
+  })
+
+  test('waits for nobody: rows that another has locked are left to it', async () => {
+    const t = await testOutbox(kind)
+    const [held] = await t.insert(...[1, 2, 3].map(() => ({ state: 'published', published: LONG_AGO })))
+    const other = new pg.Client({ connectionString: t.url })
+    await other.connect()
+    await other.query('BEGIN')
+    await other.query(`UPDATE outbox SET state = 'ready', published_at = NULL WHERE event_id = $1`, [held])
+    const admin = new PostgresOutboxAdmin(t.db, t.names)
+    expect(await admin.clean()).toBe(2)
+    await other.query('COMMIT')
+    await other.end()
+    expect(await admin.clean()).toBe(0)
+    expect(await t.states()).toEqual({ ready: 1 })
+    await t.end()
+  })
+})
+
+describe('the cleaner itself', () => {
+  /** A store of which so many are left to remove. */
+  const store = (name: string, left: number, took = 0, clock?: FakeClock): Cleanable & { asked: object[] } => {
+    const asked: object[] = []
+    return {
+      name,
+      asked,
+      async clean(options) {
+        asked.push(options)
+        if (took > 0) await clock?.sleep(took)
+        const count = Math.min(left, options.limit!)
+        left -= count
+        return count
+      },
+    }
+  }
+
+  test('asks again while batches come back full, and says the retention only when it was told one', async () => {
+    const one = store('one', 25)
+    expect(await new Cleaner({ of: one, batch: 10 }).runOnce()).toEqual({ one: 25 })
+    expect(one.asked).toEqual([{ limit: 10 }, { limit: 10 }, { limit: 10 }])
+    const two = store('two', 0)
+    await new Cleaner({ of: two, retention: '1d' }).runOnce()
+    expect(two.asked).toEqual([{ limit: 1000, retention: DAY }])
+  })
+
+  test('pauses for as long as a batch took, runs every minute, and stops between two batches', async () => {
+    const clock = new FakeClock()
+    const busy = store('busy', 1_000_000, 100, clock)
+    const cleaner = await new Cleaner({ of: busy, clock }).start()
+    await clock.advance(1000)
+    expect(busy.asked.length).toBeGreaterThanOrEqual(5)
+    expect(busy.asked.length).toBeLessThanOrEqual(6)
+    const stopping = cleaner.stop()
+    await clock.advance(200)
+    await stopping
+    expect(busy.asked.length).toBeLessThanOrEqual(6)
+
+    const idle = store('idle', 0)
+    const other = await new Cleaner({ of: idle, clock }).start()
+    await clock.advance(59_000)
+    expect(idle.asked).toHaveLength(1)
+    await clock.advance(2000)
+    expect(idle.asked).toHaveLength(2)
+    await other.stop()
+  })
+
+  test('a store that fails does not keep the others from their turn, and is told', async () => {
+    const bad: Cleanable = { name: 'bad', clean: () => Promise.reject(new Error('away')) }
+    const good = store('good', 5)
+    await expect(new Cleaner({ of: [bad, good] }).runOnce()).rejects.toThrow('away')
+    expect(good.asked).toHaveLength(1)
+    await expect(new Cleaner({ of: [bad, bad] }).runOnce()).rejects.toThrow('2 stores')
+  })
+
+  test('refuses what it does not know', () => {
+    const of = store('one', 0)
+    expect(() => new Cleaner({ of, batch: 0 })).toThrow(/cleaner: batch/)
+    expect(() => new Cleaner({ of, retention: 'a week' as '7d' })).toThrow(/cleaner: retention/)
+    expect(() => new Cleaner({ of, interval: 1 } as never)).toThrow(/unknown option "interval"/)
+  })
+})
