@@ -1,0 +1,49 @@
+/** What contestants share: the process that is measured says `ready`, waits for `go`, works, and says what it cost. */
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+
+export interface Drained {
+  readonly events: number
+  readonly ms: number
+  /** CPU microseconds of the process, all threads. */
+  readonly cpu: number
+  /** The most that was resident, in MB. */
+  readonly residentMb: number
+}
+
+/** `begin` starts the work and calls `onEvent` for every event; it answers how to finish what is under way. */
+export async function drain(
+  events: number,
+  begin: (onEvent: (count: number) => void) => Promise<() => Promise<void>>,
+): Promise<void> {
+  const lines = createInterface({ input: process.stdin })
+  say({ ready: true })
+  await once(lines, 'line')
+  let resident = 0
+  const watch = setInterval(() => {
+    resident = Math.max(resident, process.memoryUsage.rss())
+  }, 20)
+  const cpu = process.cpuUsage()
+  const began = performance.now()
+  let seen = 0
+  let reached: () => void = () => {}
+  const all = new Promise<void>((resolve) => {
+    reached = resolve
+  })
+  const finish = await begin((count) => {
+    seen += count
+    if (seen >= events) reached()
+  })
+  await all
+  await finish()
+  const ms = performance.now() - began
+  const { user, system } = process.cpuUsage(cpu)
+  clearInterval(watch)
+  say({ events: seen, ms, cpu: user + system, residentMb: resident / 2 ** 20 } satisfies Drained)
+  lines.close()
+  process.stdin.destroy()
+}
+
+function say(value: object): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`)
+}
