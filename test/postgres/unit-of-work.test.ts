@@ -1,5 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { PGlite, Transaction } from '@electric-sql/pglite'
 import pg from 'pg'
+import type postgres from 'postgres'
 import { afterAll, afterEach, beforeAll, describe, expect, expectTypeOf, test } from 'vitest'
 import { event, type Message, telemetry, Unavailable, type WaybillError } from '../../src/core/index.ts'
 import { databaseOf, sqlOf } from '../../src/drivers/database.ts'
@@ -245,6 +247,10 @@ test('a database that is away is unavailable: nobody is to blame', async () => {
 })
 
 test("the transaction has the driver's own type", () => {
-  const unit = (pool: pg.Pool) => new PostgresUnitOfWork(databaseOf(pool))
-  expectTypeOf(unit).returns.toEqualTypeOf<PostgresUnitOfWork<pg.PoolClient>>()
+  const ofPg = (pool: pg.Pool) => new PostgresUnitOfWork(databaseOf(pool))
+  const ofPostgresJs = (sql: postgres.Sql) => new PostgresUnitOfWork(databaseOf(sql))
+  const ofPglite = (instance: PGlite) => new PostgresUnitOfWork(databaseOf(instance))
+  expectTypeOf(ofPg).returns.toEqualTypeOf<PostgresUnitOfWork<pg.PoolClient>>()
+  expectTypeOf(ofPostgresJs).returns.toEqualTypeOf<PostgresUnitOfWork<postgres.TransactionSql>>()
+  expectTypeOf(ofPglite).returns.toEqualTypeOf<PostgresUnitOfWork<Transaction>>()
 })
