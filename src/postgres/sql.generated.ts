@@ -243,7 +243,7 @@ WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND exp
   SELECT event_id FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT $1::text::int FOR UPDATE SKIP LOCKED
 ), due AS (
   SELECT event_id FROM {{outbox}}
-  WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
+  WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
   ORDER BY available_at LIMIT GREATEST(1, $1::text::int / 4) FOR UPDATE SKIP LOCKED
 ), held AS (
   SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'
@@ -262,14 +262,14 @@ WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND exp
 )
 SELECT * FROM claimed ORDER BY place`,
   'lease-deleted': `DELETE FROM {{outbox}}
-WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state = 'leased'
+WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
   'lease-extend': `UPDATE {{outbox}} SET available_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
-WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state = 'leased'
+WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
   'lease-published': `UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), available_at = NULL, lease = NULL,
   locked_at = NULL, last_error = NULL
-WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state = 'leased'
+WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
   'lease-settle': `WITH settled AS (
   SELECT id::uuid, becomes, attempts::int, after::float8, error
@@ -286,13 +286,13 @@ UPDATE {{outbox}} event SET
   lease = NULL,
   locked_at = NULL
 FROM settled
-WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.state = 'leased'
+WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.state || '' = 'leased'
   AND event.available_at > clock_timestamp()`,
   'look': `SELECT
   CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} event
-    WHERE state = 'ready' AND sequence <> ALL ($1::text::bigint[]){{shard}}) THEN 't' END,
+    WHERE state = 'ready' AND sequence NOT IN (SELECT unnest($1::text::bigint[])){{shard}}) THEN 't' END,
   (SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}} event
-    WHERE state IN ('scheduled', 'retrying', 'leased') AND sequence <> ALL ($1::text::bigint[]){{shard}}
+    WHERE state IN ('scheduled', 'retrying', 'leased') AND sequence NOT IN (SELECT unnest($1::text::bigint[])){{shard}}
     ORDER BY available_at LIMIT 1),
   CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})) THEN 't' END`,
   'open-keys': `WITH RECURSIVE step AS (
@@ -469,11 +469,11 @@ ORDER BY event.sequence LIMIT $2::text::int`,
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state = 'ready' AND sequence <= $1::text::bigint AND sequence <> ALL ($3::text::bigint[]){{shard}}
+WHERE state = 'ready' AND sequence <= $1::text::bigint AND sequence NOT IN (SELECT unnest($3::text::bigint[])){{shard}}
 ORDER BY event.sequence LIMIT $2::text::int`,
   'scan-held': `SELECT {{columns}}, NULL
 FROM {{outbox}} event
-WHERE key = ANY ($1::text::text[]) AND state = 'held' AND sequence <> ALL ($3::text::bigint[]){{shard}}
+WHERE key = ANY ($1::text::text[]) AND state = 'held' AND sequence NOT IN (SELECT unnest($3::text::bigint[])){{shard}}
   AND NOT EXISTS (SELECT 1 FROM {{outbox}} earlier
     WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{stoppers}}))
 ORDER BY event.sequence LIMIT $2::text::int`,
@@ -483,8 +483,8 @@ ORDER BY event.sequence LIMIT $2::text::int`,
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
-  AND sequence <> ALL ($2::text::bigint[]){{shard}}
+WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
+  AND sequence NOT IN (SELECT unnest($2::text::bigint[])){{shard}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
   'serialize': `SELECT count(pg_advisory_xact_lock(1463897677, bucket)) FROM (
   SELECT DISTINCT ((hashtextextended('{{outbox}}' || key, 0) & 2147483647) % $2::text::int)::int AS bucket

@@ -8,7 +8,7 @@ WITH ready AS (
   SELECT event_id FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT $1::text::int FOR UPDATE SKIP LOCKED
 ), due AS (
   SELECT event_id FROM {{outbox}}
-  WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= clock_timestamp()
+  WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
   ORDER BY available_at LIMIT GREATEST(1, $1::text::int / 4) FOR UPDATE SKIP LOCKED
 ), held AS (
   SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'

@@ -18,5 +18,5 @@ UPDATE {{outbox}} event SET
   lease = NULL,
   locked_at = NULL
 FROM settled
-WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.state = 'leased'
+WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.state || '' = 'leased'
   AND event.available_at > clock_timestamp()

@@ -4,8 +4,8 @@
 
 SELECT
   CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} event
-    WHERE state = 'ready' AND sequence <> ALL ($1::text::bigint[]){{shard}}) THEN 't' END,
+    WHERE state = 'ready' AND sequence NOT IN (SELECT unnest($1::text::bigint[])){{shard}}) THEN 't' END,
   (SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}} event
-    WHERE state IN ('scheduled', 'retrying', 'leased') AND sequence <> ALL ($1::text::bigint[]){{shard}}
+    WHERE state IN ('scheduled', 'retrying', 'leased') AND sequence NOT IN (SELECT unnest($1::text::bigint[])){{shard}}
     ORDER BY available_at LIMIT 1),
   CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})) THEN 't' END

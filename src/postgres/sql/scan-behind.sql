@@ -8,5 +8,5 @@ SELECT {{columns}},
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state = 'ready' AND sequence <= $1::text::bigint AND sequence <> ALL ($3::text::bigint[]){{shard}}
+WHERE state = 'ready' AND sequence <= $1::text::bigint AND sequence NOT IN (SELECT unnest($3::text::bigint[])){{shard}}
 ORDER BY event.sequence LIMIT $2::text::int
