@@ -1,4 +1,4 @@
-import { type Clock, errorSummary, telemetry, uuidv7, WaybillError } from '../core/index.ts'
+import { type Clock, errorSummary, RELEASE, telemetry, uuidv7, WaybillError } from '../core/index.ts'
 import { type Connection, type Database, numberArray, textArray } from '../drivers/sql.ts'
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import { type Becoming, becoming } from './becoming.ts'
@@ -53,9 +53,11 @@ class LeaseSession implements Session<OutboxDelivery> {
   readonly #writer: Connection
   readonly #token = uuidv7()
   readonly #lost = new AbortController()
+  readonly #inHand = new Map<string, OutboxDelivery>()
   readonly #sql: Record<'claim' | 'settle' | 'published' | 'extend' | 'large', string>
-  /** Until when what was claimed, or renewed last, is ours. */
-  #deadline = Number.POSITIVE_INFINITY
+  /** Until when what was renewed last is ours, and what was claimed since. */
+  #renewed = Number.POSITIVE_INFINITY
+  #claimed = Number.POSITIVE_INFINITY
 
   constructor(options: LeaseOptions, reader: Connection, writer: Connection) {
     this.#options = options
@@ -78,7 +80,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   live(): boolean {
-    if (this.#options.clock.monotonic() < this.#deadline) return true
+    if (this.#options.clock.monotonic() < Math.min(this.#renewed, this.#claimed)) return true
     this.#lose(new WaybillError('LEASE_EXPIRED', 'what was claimed could not be renewed in time'))
     return false
   }
@@ -90,13 +92,15 @@ class LeaseSession implements Session<OutboxDelivery> {
     const rows = (await this.#reader.read('lease-claim', this.#sql.claim, values)).map(rowOf)
     const claimed = rows.filter((row) => row.state === 'leased')
     for (const row of rows) if (row.state === 'dead') this.#tellDead(row.eventId, row.cells[7] as string, attempts)
-    if (claimed.length > 0) this.#deadline = Math.min(this.#deadline, asked + lease * 0.9)
     const fitting = withinBytes(claimed, bytes)
     if (fitting.length < claimed.length) await this.#giveBack(claimed.slice(fitting.length))
     const large = await largePayloads(this.#reader, this.#sql.large, fitting)
+    if (claimed.length > 0) this.#claimed = Math.min(this.#claimed, asked + lease * 0.9)
     return fitting.map((row) => {
       const payload = large.get(row.eventId)
-      return payload === undefined ? deliveryOf(row) : deliveryOf(row, payload.json, payload.hex)
+      const delivery = payload === undefined ? deliveryOf(row) : deliveryOf(row, payload.json, payload.hex)
+      this.#inHand.set(row.eventId, delivery)
+      return delivery
     })
   }
 
@@ -109,6 +113,7 @@ class LeaseSession implements Session<OutboxDelivery> {
     }
     if (others.length > 0)
       changed += await this.#become(others.map(([delivery, settlement]) => becoming(delivery, settlement)))
+    for (const [delivery] of batch) this.#inHand.delete(delivery.eventId)
     return batch.length - changed
   }
 
@@ -131,16 +136,23 @@ class LeaseSession implements Session<OutboxDelivery> {
   async extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
     const { clock, lease, allowed } = this.#options
     const asked = clock.monotonic()
+    // What is claimed from here on is not among these, and this renewal says nothing about it.
+    this.#renewed = Math.min(this.#renewed, this.#claimed)
+    this.#claimed = Number.POSITIVE_INFINITY
     if (deliveries.length > 0) {
       const ids = textArray(deliveries.map((delivery) => delivery.eventId))
       await this.#writer.run('lease-extend', this.#sql.extend, [this.#token, ids, String(lease)])
     }
     if (!(await allowed())) this.#lose(new WaybillError('TERM_LOST', 'relays that own the table have taken over'))
-    this.#deadline = deliveries.length > 0 ? asked + lease * 0.9 : Number.POSITIVE_INFINITY
+    this.#renewed = deliveries.length > 0 ? asked + lease * 0.9 : Number.POSITIVE_INFINITY
   }
 
+  /** What was not settled is given back: waiting for the end of its lease would cost it an attempt. */
   async close(): Promise<void> {
     const gone = this.#lost.signal.aborted
+    const left = [...this.#inHand.values()].map((delivery) => becoming(delivery, RELEASE))
+    this.#inHand.clear()
+    if (!gone && left.length > 0) await this.#become(left).catch(() => {})
     await Promise.all([this.#reader.release(gone), this.#writer.release(gone)])
   }
 

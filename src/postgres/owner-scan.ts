@@ -183,6 +183,8 @@ export class OwnerScan {
     return fitting.map((row) => {
       const payload = large.get(row.eventId)
       const delivery = payload === undefined ? deliveryOf(row) : deliveryOf(row, payload.json, payload.hex)
+      // Whoever let a lease run out may have died of it: that counts as an attempt.
+      if (row.state === 'leased') delivery.attempts++
       this.#inHand.set(row.sequence, delivery)
       return delivery
     })

@@ -18,7 +18,7 @@ export interface Row {
   readonly state: State
   readonly blocked: boolean
   readonly key: string | undefined
-  /** Bytes of the payload as stored. */
+  /** Bytes of the payload as read; of one that was left out, as stored. */
   readonly size: number
   /** The payload was left out for its size. */
   readonly large: boolean
@@ -37,17 +37,23 @@ export interface StoredAttributes {
 }
 
 export function rowOf(cells: readonly Cell[]): Row {
-  const size = Number(cells[12])
   return {
     eventId: cells[0] as string,
     sequence: cells[1] as string,
     state: cells[2] as State,
     key: (cells[4] as string | null) ?? undefined,
-    size,
+    size: sizeOf(cells),
     large: cells[13] === null && cells[14] === null,
     blocked: cells[15] === 't',
     cells,
   }
+}
+
+/** What is stored may be compressed: a payload that was read along is as large as its text. */
+function sizeOf(cells: readonly Cell[]): number {
+  const [text, hex] = [cells[13] as string | null, cells[14] as string | null]
+  if (text !== null) return text.length
+  return hex === null ? Number(cells[12]) : hex.length / 2
 }
 
 export function deliveryOf(
@@ -57,9 +63,7 @@ export function deliveryOf(
 ): OutboxDelivery {
   const { eventId, sequence, state, key, cells } = row
   const message = messageOf(cells, payload, hex)
-  // Whoever let a lease run out may have died of it: that counts as an attempt.
-  const attempts = Number(cells[11]) + (state === 'leased' ? 1 : 0)
-  return { message, key, attempts, size: row.size + 200, eventId, sequence, state }
+  return { message, key, attempts: Number(cells[11]), size: row.size + 200, eventId, sequence, state }
 }
 
 function messageOf(cells: readonly Cell[], payload: string | null, hex: string | null): RawMessage {
