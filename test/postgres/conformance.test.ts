@@ -1,0 +1,93 @@
+import { PGlite } from '@electric-sql/pglite'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { type Postgres, postgres } from '../../src/postgres/index.ts'
+import { outboxReaderSuite, outboxStoreSuite, type Suite } from '../../src/testing/index.ts'
+import { describeWith, type FreshDatabase, freshDatabase } from '../support/services.ts'
+
+type Pool = pg.Pool | PGlite
+
+/** One database for all cases, and tables of its own for each. */
+function factory(pool: () => Pool) {
+  let made = 0
+  return async () => {
+    const n = ++made
+    const given = pool()
+    const names = { outbox: { table: `outbox_${n}` }, inbox: { table: `inbox_${n}` } }
+    const db = (given instanceof PGlite
+      ? postgres({ pool: given, ...names })
+      : postgres({ pool: given, ...names })) as unknown as Postgres
+    await db.migrate()
+    return {
+      work: db,
+      outbox: db.outbox,
+      inbox: db.inbox,
+      leadership: db.outbox.leadership,
+      pool: given,
+      close: async () => {},
+    }
+  }
+}
+
+/** What one session cannot do: a second transaction, or a look from outside, waits until the first has ended. */
+const ONE_SESSION = 'PGlite has one session, and while a transaction is open nobody else can use it'
+
+interface Skips {
+  store?: readonly string[]
+}
+
+function suites(name: string, pool: () => Pool, skips: Skips = {}): void {
+  const create = factory(pool)
+  const spared = (names: readonly string[] = []) => ({
+    skips: Object.fromEntries(names.map((one) => [one, ONE_SESSION])),
+  })
+  const run = (title: string, suite: Suite) =>
+    describe(title, () => {
+      for (const { name, skip, run } of suite) test.skipIf(skip !== undefined)(name, run)
+    })
+  run(
+    'outbox store',
+    outboxStoreSuite({ name, features: { receipts: true, refusesPool: true }, create }, spared(skips.store)),
+  )
+  run(
+    'outbox reader',
+    outboxReaderSuite({
+      name,
+      features: { owner: true, lease: true, shards: true, wakes: true, notes: true },
+      create,
+    }),
+  )
+}
+
+for (const server of ['postgres', 'postgres15']) {
+  describeWith([server], `conformance on ${server}`, () => {
+    let database: FreshDatabase
+    let pool: pg.Pool
+    beforeAll(async () => {
+      database = await freshDatabase(server)
+      pool = new pg.Pool({ connectionString: database.url, max: 20 })
+      pool.on('error', () => {})
+    })
+    afterAll(async () => {
+      await pool.end()
+      await database.drop()
+    })
+    suites(server, () => pool)
+  })
+}
+
+describe('conformance on PGlite', () => {
+  let pglite: PGlite
+  beforeAll(async () => {
+    pglite = await PGlite.create()
+  })
+  afterAll(() => pglite.close())
+  suites('pglite', () => pglite, {
+    store: [
+      'nobody sees an event before its transaction commits',
+      'an event that commits after later ones is found',
+      'two transactions at once with the same event: the second answers the first receipt',
+      'two transactions at once with the same event: when the first rolls back, it is the second one’s',
+    ],
+  })
+})
