@@ -24,6 +24,7 @@ export async function world(on?: Service, options: { wake?: 'off' } = {}) {
   const children: RunningScript[] = []
   const relays: Relay[] = []
   let made = 0
+  let numbers = 0
   const it = {
     database,
     pool,
@@ -55,14 +56,29 @@ export async function world(on?: Service, options: { wake?: 'off' } = {}) {
     async fill(count: number, keys = 0): Promise<Message[]> {
       const all: Message[] = []
       for (let from = 0; from < count; from += 100) {
-        const events = Array.from({ length: Math.min(100, count - from) }, (_, i) => {
-          const n = from + i
+        const events = Array.from({ length: Math.min(100, count - from) }, () => {
+          const n = ++numbers
           return keys === 0 ? Placed({ n }) : Placed({ n }, { key: `key ${n % keys}` })
         })
         await commit(db, events)
         all.push(...events)
       }
       return all
+    },
+    /** Goes on committing events until the answer is called. */
+    writing(keys: number, pause = 5): () => Promise<void> {
+      let going = true
+      const loop = (async () => {
+        while (going) {
+          await it.fill(10, keys)
+          await new Promise((resolve) => setTimeout(resolve, pause))
+        }
+      })()
+      loop.catch(() => {}) // told to whoever stops it
+      return () => {
+        going = false
+        return loop
+      }
     },
     /** Resolves when nothing is left to be published. */
     async settled(limit = 30_000): Promise<void> {
