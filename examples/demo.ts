@@ -1,199 +1,216 @@
-// npm run demo                 until Ctrl-C
-// npm run demo -- --once       one round; exits with 1 if anything was lost
-//                 --orders 50  how many a round
-//                 --lose 3     drops some on purpose, to see that it would be noticed
+// npm run demo                     round after round, until Ctrl-C
+// npm run demo -- --once           one round; exits with 1 if anything was lost, doubled or out of order
+//                 --orders 50      how many a round
+//                 --lose 3         billing drops some and says that it has them: see that it would be noticed
+//                 --without-inbox  billing handles every delivery: see what the inbox is for
 //
-// Orders travel from a shop to a mail room while things go wrong: a handler fails now and then, some orders can never
-// be handled, and the broker breaks down in the middle, after it took a batch and before it said so. In the end every
-// order has exactly one invoice, or is put aside with a reason.
+// Two services, each with a PostgreSQL of its own inside its process (PGlite, a folder each; nothing to install):
 //
-//   shop ─▶ outbox ─▶ relay ═▶ broker ═▶ billing ═▶ broker ═▶ mail room
+//   shop: order + outbox ─▶ relay ══ HTTP ══▶ billing: inbox + invoice
 //
-// Everything here is in one process and in memory.
+// Every 9th order is rolled back. The shop's process is killed (SIGKILL) while events are on their way, and started
+// again on the same folder. Later billing stops answering, and then is away for a while. In the end the tables are
+// compared: every order has its event and exactly one invoice, and nothing else has.
 
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import {
-  Engine,
-  event,
-  Message,
-  OK,
-  type Publisher,
-  Reject,
-  Router,
-  run,
-  shutdownSignal,
-  telemetry,
-  Unavailable,
-} from 'waybill'
-import { InProcessBroker } from 'waybill/in-process'
-import { z } from 'zod'
+import { Child } from './demo/child.ts'
+import { emptyDatabase } from './support/database.ts'
 import { banner, note, progress, summary } from './support/screen.ts'
 
-const { once, orders, lose } = options()
-const OUTAGE = 1200
-const PATIENCE = 30_000
+const { once, orders, lose, withoutInbox } = options()
+const AWAY = 1200
+const PATIENCE = 60_000
 
-const OrderPlaced = event('order.placed', z.object({ orderId: z.string(), total: z.number() }))
-const InvoiceSent = event('invoice.sent', z.object({ orderId: z.string(), amount: z.number() }))
-
-// Our own books, kept apart from what the package says about itself.
-const sent = new Set<string>()
-const charged = new Set<string>()
-const mailed = new Set<string>()
-const totals = { sent: 0, handled: 0, retried: 0, dead: 0, duplicates: 0, outages: 0, lost: 0 }
-
-// ── the broker, and how it breaks down ──
-const broker = new InProcessBroker({ name: 'broker' })
-let state: 'up' | 'breaking' | 'away' = 'up'
-const connection: Publisher = {
-  name: 'broker',
-  features: broker.features,
-  async publish(messages) {
-    if (state === 'away') throw new Unavailable('the broker does not answer')
-    const outcomes = await broker.publish(messages.filter(notDropped))
-    if (state === 'up') return dropped.size === 0 ? outcomes : messages.map(() => OK)
-    // The worst moment: it has the messages, and nobody knows.
-    state = 'away'
-    throw new Unavailable('the connection broke before the broker confirmed')
-  },
+interface BillingCounts {
+  invoices: number
+  duplicates: number
+  unanswered: number
 }
 
-const dropped = new Set<string>()
-function notDropped({ id, type }: Message): boolean {
-  if (type === OrderPlaced.type && dropped.size < lose) dropped.add(id)
-  return !dropped.has(id)
+interface ShopBooks {
+  orders: number[]
+  events: { order: number; state: string }[]
 }
 
-// ── the shop writes to its outbox; the relay forwards what it finds there, undecoded ──
-const outbox = new InProcessBroker({ name: 'outbox' })
-const relay = new Engine('relay').output('broker', connection)
-await relay.input('outbox', outbox.source('relay'), {
-  passThrough: true,
-  concurrency: 25,
-  retry: { breaker: { min: '100ms', max: '400ms' } },
+interface BillingBooks {
+  invoices: { order_id: number; customer: string }[]
+  delivered: number
+}
+
+let interrupted = false
+process.on('SIGINT', () => {
+  if (interrupted) process.exit(130)
+  interrupted = true
+  note('this round is played to its end; Ctrl-C again ends at once')
 })
 
-// ── billing: fails now and then, and is called again ──
-const billing = new Router('billing').on(OrderPlaced, async ({ id, data }, { attempt }) => {
-  if (data.total < 0) throw new Reject('an order needs a total above zero')
-  if (Number(data.orderId) % 7 === 0 && attempt === 1) throw new Error('the card reader is busy')
-  if (charged.has(id)) totals.duplicates++
-  charged.add(id)
-  // The same order always makes the same invoice, so whoever gets it twice can tell.
-  return InvoiceSent({ orderId: data.orderId, amount: data.total }, { id: `invoice of ${id}`, subject: id })
-})
-const retries = { backoff: { min: '100ms', max: '1s' }, breaker: { min: '100ms', max: '400ms' } } as const
-
-// ── the mail room: each invoice once ──
-const mail = new Router('mail').on(InvoiceSent, ({ subject }) => {
-  if (mailed.has(subject!)) totals.duplicates++
-  mailed.add(subject!)
-})
-
-const workers = [
-  relay,
-  billing.consume(broker.source('billing', { topics: ['order.*'] }), { to: connection, retry: retries }),
-  mail.consume(broker.source('mail', { topics: ['invoice.*'] })),
-]
-
-telemetry['message.handled'].subscribe(({ result }) => {
-  if (result === 'retry') totals.retried++
-})
-telemetry['flow.paused'].subscribe(({ flow, failures }) => {
-  if (failures === 1) note(`${flow} pauses: the broker is away; nobody is charged for it`)
-})
-telemetry['flow.resumed'].subscribe(({ flow, pausedFor }) => {
-  note(`${flow} goes on by itself after ${(pausedFor / 1000).toFixed(1)} s`)
-})
-
-// ── the run ──
-const interrupted = shutdownSignal()
-const stop = new AbortController()
-const running = run(workers, { signal: stop.signal })
 const began = performance.now()
-
-banner(`${orders} orders${once ? '' : ' a round, until Ctrl-C'}; every 7th fails at first, some are poison, one outage`)
-for (let round = 1; !interrupted.aborted; round++) {
-  await play(round)
-  if (once || totals.lost > 0) break
+const folder = mkdtempSync(join(tmpdir(), 'waybill-demo-'))
+process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
+const services: Child[] = []
+let expected = orders
+try {
+  process.exitCode = await play()
+} finally {
+  await Promise.all(services.map((service) => service.kill()))
 }
-stop.abort()
-await running
-summary(totals, (performance.now() - began) / 1000)
-process.exitCode = totals.lost > 0 ? 1 : 0
 
-/** One round: orders go out, the broker breaks down in the middle, and in the end the books are compared. */
-async function play(round: number): Promise<void> {
-  for (let n = 1; n <= orders && !interrupted.aborted; n++) {
-    if (n === Math.ceil(orders / 2)) breakDown()
-    const order = orderOf(`${round}-${n}`, n)
-    await outbox.publish([order])
-    sent.add(order.id)
-    if (n % 10 === 0) await pause(20)
-    show()
+async function play(): Promise<number> {
+  banner(`${orders} orders${once ? '' : ' a round, until Ctrl-C'}; making two databases …`)
+  for (const name of ['shop', 'billing']) await emptyDatabase(join(folder, name))
+  const billing = start('billing', [join(folder, 'billing'), String(lose), withoutInbox ? 'inbox' : ''])
+  let shop = startShop()
+  const url = await billing.ask<string>('url')
+  await shop.ask('start', url)
+  note(`both services are up after ${seconds()} s`)
+
+  const watching = setInterval(() => void look(shop, billing).catch(() => {}), 100)
+  const totals = { kills: 0, outages: 0 }
+  for (let round = 0; ; round++) {
+    const part = (share: number) => Math.round((round + share) * orders)
+    expected = (part(1) * 8) / 9 // one of nine is rolled back
+    await shop.ask('takeOrders', part(0.3))
+
+    await billing.ask('behave', 'mute')
+    shop.ask('takeOrders', part(0.6)).catch(() => {}) // it is killed meanwhile
+    shop = await killShop(shop, billing, url)
+    totals.kills++
+    await shop.ask('takeOrders', part(0.6))
+
+    await billing.ask('behave', 'mute')
+    const taking = shop.ask('takeOrders', part(1))
+    await outage(billing)
+    totals.outages++
+    await taking
+
+    await waitFor(async () => (await shop.ask<number>('pending')) === 0)
+    const verdict = await compare(shop, billing, totals)
+    if (once || interrupted || verdict !== 0) {
+      clearInterval(watching)
+      await Promise.all([shop.stop(), billing.stop()])
+      return verdict
+    }
   }
+}
+
+async function look(shop: Child, billing: Child): Promise<void> {
+  const { orders: placed } = await shop.ask<{ orders: number }>('counts')
+  const { invoices, duplicates } = await billing.ask<BillingCounts>('counts')
+  progress({ orders: placed, invoices, duplicates }, expected)
+}
+
+function startShop(): Child {
+  return start('shop', [join(folder, 'shop')], ({ paused, resumedAfter }) => {
+    if (paused) note('the relay pauses: billing is away; no event is charged an attempt for it')
+    if (resumedAfter) note(`the relay goes on by itself after ${((resumedAfter as number) / 1000).toFixed(1)} s`)
+  })
+}
+
+/** The worst moment: billing has handled events, the shop has not heard of it. */
+async function killShop(shop: Child, billing: Child, url: string): Promise<Child> {
+  await unanswered(billing)
+  await shop.kill()
+  note('SIGKILL: the shop and its relay are gone, with events on their way that nobody has confirmed')
+  await billing.ask('behave', 'up')
+  const again = startShop()
+  await again.ask('start', url)
+  const { orders } = await again.ask<{ orders: number }>('counts')
+  note(`the shop is back on the same folder, with its ${orders} orders and what was in its outbox`)
+  return again
+}
+
+async function outage(billing: Child): Promise<void> {
+  await unanswered(billing)
+  await billing.ask('behave', 'down')
+  note('billing has handled events, and breaks off before it says so')
+  await pause(AWAY)
+  await billing.ask('behave', 'up')
+}
+
+/** Until billing has handled something and kept silent about it. */
+function unanswered(billing: Child): Promise<void> {
+  return waitFor(async () => (await billing.ask<BillingCounts>('counts')).unanswered > 0)
+}
+
+/** What the tables say, counted here. */
+async function compare(shop: Child, billing: Child, totals: { kills: number; outages: number }): Promise<number> {
+  const { orders: placed, events } = await shop.ask<ShopBooks>('books')
+  const { invoices, delivered } = await billing.ask<BillingBooks>('books')
+  const invoiced = new Set(invoices.map((invoice) => invoice.order_id))
+  const known = new Set(placed)
+  const lost = placed.filter((id) => !invoiced.has(id))
+  const books = {
+    orders: placed.length,
+    events: events.filter(({ state }) => state === 'published').length,
+    delivered,
+    duplicates: delivered - invoiced.size,
+    invoices: invoices.length,
+    ...totals,
+    lost: lost.length,
+    doubled: invoices.length - invoiced.size,
+    invented: [...invoiced].filter((id) => !known.has(id)).length,
+    disordered: disordered(invoices),
+  }
+  const equal = books.orders === books.events && books.orders === books.invoices
+  const wrong = books.lost + books.doubled + books.invented + books.disordered
+  summary(books, equal && wrong === 0, seconds())
+  return equal && wrong === 0 ? 0 : 1
+}
+
+/** Invoices of a customer that came before an earlier order's. A second one of the same order is counted elsewhere. */
+function disordered(invoices: BillingBooks['invoices']): number {
+  const last = new Map<string, number>()
+  const seen = new Set<number>()
+  let count = 0
+  for (const { order_id, customer } of invoices) {
+    if (seen.has(order_id)) continue
+    seen.add(order_id)
+    if (order_id < (last.get(customer) ?? 0)) count++
+    last.set(customer, order_id)
+  }
+  return count
+}
+
+function start(name: 'shop' | 'billing', args: string[], onTold?: (told: Record<string, unknown>) => void): Child {
+  const service = new Child(new URL(`./demo/${name}.ts`, import.meta.url), args, onTold)
+  services.push(service)
+  return service
+}
+
+async function waitFor(condition: () => Promise<boolean>): Promise<void> {
   const deadline = performance.now() + PATIENCE
-  while (moving() && performance.now() < deadline) {
+  while (performance.now() < deadline) {
+    if (await condition()) return
     await pause(20)
-    show()
   }
-  const lost = open()
-  for (const id of lost.slice(0, 5)) note(`order ${id} is lost`)
-  totals.sent += sent.size
-  totals.handled += mailed.size
-  totals.dead += broker.dead('billing').length
-  totals.lost += lost.length
-  broker.discard('billing', () => true)
-  for (const book of [sent, charged, mailed]) book.clear()
 }
 
-/** Whether anything is still on its way. */
-function moving(): boolean {
-  const stats = [outbox.stats('relay'), broker.stats('billing'), broker.stats('mail')]
-  return stats.some(({ ready, inHand, retrying }) => ready + inHand + retrying > 0)
-}
-
-/** Orders that have no invoice and are not put aside either. */
-function open(): string[] {
-  const dead = new Set(broker.dead('billing').map(({ message }) => message.id))
-  return [...sent].filter((id) => !mailed.has(id) && !dead.has(id))
-}
-
-function orderOf(id: string, n: number): Message {
-  // Poison: one that is no JSON at all, and one that its handler refuses.
-  if (n % 200 === 50) return new Message({ id, source: '/shop', type: OrderPlaced.type }, '{"orderId":', 'raw')
-  return OrderPlaced({ orderId: String(n), total: n % 200 === 150 ? -1 : n }, { id })
-}
-
-function breakDown(): void {
-  totals.outages++
-  state = 'breaking'
-  setTimeout(() => {
-    state = 'up'
-  }, OUTAGE)
-}
-
-function show(): void {
-  const dead = broker.dead('billing').length
-  progress({ sent: sent.size, handled: mailed.size, retried: totals.retried, dead }, orders)
+function seconds(): string {
+  return ((performance.now() - began) / 1000).toFixed(1)
 }
 
 function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms))
 }
 
-function options(): { once: boolean; orders: number; lose: number } {
+function options(): { once: boolean; orders: number; lose: number; withoutInbox: boolean } {
   try {
     const { values } = parseArgs({
       options: {
         once: { type: 'boolean', default: false },
-        orders: { type: 'string', default: '1000' },
+        orders: { type: 'string', default: '200' },
         lose: { type: 'string', default: '0' },
+        'without-inbox': { type: 'boolean', default: false },
       },
     })
-    return { once: values.once, orders: whole('orders', values.orders, 1), lose: whole('lose', values.lose, 0) }
+    const numbers = { orders: whole('orders', values.orders, 20), lose: whole('lose', values.lose, 0) }
+    return { once: values.once, withoutInbox: values['without-inbox'], ...numbers }
   } catch (error) {
-    console.error(`${(error as Error).message}\n\nusage: npm run demo [-- --once] [--orders 1000] [--lose 0]`)
+    const usage = 'usage: npm run demo [-- --once] [--orders 200] [--lose 0] [--without-inbox]'
+    console.error(`${(error as Error).message}\n\n${usage}`)
     process.exit(2)
   }
 }

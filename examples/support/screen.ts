@@ -20,7 +20,7 @@ function print(text: string): void {
 }
 
 export function banner(text: string): void {
-  print(`\n  ${bold('shop ─▶ outbox ─▶ relay ═▶ broker ═▶ billing ═▶ broker ═▶ mail room')}\n  ${dim(text)}\n`)
+  print(`\n  ${bold('shop: order + outbox ─▶ relay ══ HTTP ══▶ billing: inbox + invoice')}\n  ${dim(text)}\n`)
 }
 
 export function note(text: string): void {
@@ -29,7 +29,7 @@ export function note(text: string): void {
 
 /** On a terminal ten times a second; elsewhere a line for each quarter. */
 export function progress(counts: Record<string, number>, of: number): void {
-  const { handled = 0 } = counts
+  const { invoices: handled = 0 } = counts
   const numbers = Object.entries(counts).map(([name, count]) => `${name} ${count}`)
   if (lively) {
     if (performance.now() - shownAt < 100) return
@@ -45,20 +45,29 @@ export function progress(counts: Record<string, number>, of: number): void {
 }
 
 const REMARKS: Record<string, string> = {
-  sent: 'orders written by the shop',
-  handled: 'have their invoice',
-  retried: 'handler calls that failed and were repeated',
-  dead: 'put aside with a reason: malformed, or refused by the handler',
-  duplicates: 'arrived twice and were recognised',
-  outages: 'of the broker; no order was charged an attempt for them',
-  lost: 'neither handled nor put aside',
+  orders: 'committed by the shop, those of rolled back transactions not among them',
+  events: 'published from its outbox',
+  delivered: 'requests that billing got',
+  duplicates: 'of them came again, after the kill and the outage',
+  invoices: 'written by billing',
+  kills: 'SIGKILL of the shop and its relay',
+  outages: 'of billing',
+  lost: 'orders without an invoice',
+  doubled: 'invoices for an order that had one',
+  invented: 'invoices for an order that does not exist',
+  disordered: 'invoices before an earlier one of the same customer',
 }
 
-export function summary(totals: Record<string, number>, seconds: number): void {
+const MUST_BE_ZERO = new Set(['lost', 'doubled', 'invented', 'disordered'])
+
+export function summary(books: Record<string, number>, right: boolean, seconds: string): void {
   print('')
-  for (const [name, count] of Object.entries(totals)) {
-    const colour = name !== 'lost' ? bold : count > 0 ? red : green
+  for (const [name, count] of Object.entries(books)) {
+    const colour = !MUST_BE_ZERO.has(name) ? bold : count > 0 ? red : green
     print(`  ${name.padEnd(10)} ${colour(count.toLocaleString('en').padStart(8))}   ${dim(REMARKS[name] ?? '')}`)
   }
-  print(`\n  ${dim(`${seconds.toFixed(1)} s`)}\n`)
+  const verdict = right
+    ? green('orders = events = invoices: every event arrived, once in effect')
+    : red('the books differ')
+  print(`\n  ${verdict}   ${dim(`${seconds} s`)}\n`)
 }
