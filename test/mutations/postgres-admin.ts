@@ -25,12 +25,16 @@ export const mutations: Mutation[] = [
   {
     name: 'the cleaner removes whatever has a time of publishing, whatever its state',
     file: SQL,
-    find: `WITH old AS (
-  SELECT event_id, created_at FROM {{from}}
-  WHERE state = 'published' AND published_at <`,
-    replace: `WITH old AS (
-  SELECT event_id, created_at FROM {{from}}
-  WHERE published_at <`,
+    find: `WHERE state = 'published' AND published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
+  ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
+)
+DELETE FROM {{from}} event USING old
+WHERE event.event_id = old.event_id AND event.created_at = old.created_at AND event.state = 'published'`,
+    replace: `WHERE published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
+  ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
+)
+DELETE FROM {{from}} event USING old
+WHERE event.event_id = old.event_id AND event.created_at = old.created_at`,
     test: 'test/postgres/cleaner.test.ts',
     expects: 'and nothing else',
     needs,
