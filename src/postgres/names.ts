@@ -43,6 +43,7 @@ export class OutboxNames {
       shard: shards === 1 ? '' : ` AND ${shardOf('event')} % ${shards} = ${shard}`,
       wake: wakeSql(wake, regclass),
       woken: wake === 'off' ? '' : ', (SELECT count(*) FROM wake) AS woken',
+      waking: wakingSql(wake, regclass),
     }
     for (const companion of ['terms', 'members', 'audit', 'state', 'archive', 'ids']) {
       values[companion] = table.companion(companion)
@@ -72,6 +73,15 @@ export const WAKE_LOCK = (regclass: string) => `${WAKE_CLASS}, (${regclass}::oid
  */
 function wakeSql(wake: 'flag' | 'always' | 'off', regclass: string): string {
   if (wake === 'off') return ''
-  const condition = wake === 'flag' ? ` WHERE NOT pg_try_advisory_xact_lock_shared(${WAKE_LOCK(regclass)})` : ''
-  return `, wake AS (\n  SELECT pg_notify('waybill_' || ${regclass}::oid, '')${condition}\n)`
+  const condition = wake === 'flag' ? ` WHERE ${refused(regclass)}` : ''
+  return `, wake AS (\n  SELECT ${notify(regclass)}${condition}\n)`
 }
+
+/** The same as a column of what one insert returns, which spares it the rest of a larger statement. */
+function wakingSql(wake: 'flag' | 'always' | 'off', regclass: string): string {
+  if (wake === 'off') return ''
+  return `,\n  ${wake === 'flag' ? `CASE WHEN ${refused(regclass)} THEN ${notify(regclass)} END` : notify(regclass)} AS woken`
+}
+
+const refused = (regclass: string) => `NOT pg_try_advisory_xact_lock_shared(${WAKE_LOCK(regclass)})`
+const notify = (regclass: string) => `pg_notify('waybill_' || ${regclass}::oid, '')`

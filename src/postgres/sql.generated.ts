@@ -155,16 +155,13 @@ WHERE event.event_id = old.event_id AND event.created_at = old.created_at AND ev
   RETURNING event_id, sequence
 ){{wake}}
 SELECT event_id::text AS event_id, sequence::text AS sequence{{woken}} FROM inserted`,
-  'enqueue-one': `WITH inserted AS (
-  INSERT INTO {{outbox}} (event_id, state, tenant_id, topic, key, source, event_type, event_version, aggregate_type,
-    aggregate_id, foreign_id, attributes, payload, payload_bytes, available_at)
-  VALUES ($1::text::uuid, CASE WHEN $14::text IS NULL THEN 'ready' ELSE 'scheduled' END, $2::text, $3::text, $4::text,
-    $5::text, $6::text, $7::text::int, $8::text, $9::text, $10::text, $11::text::jsonb, $12::text::jsonb,
-    decode($13::text, 'hex'), $14::text::timestamptz)
-  ON CONFLICT (event_id) DO NOTHING
-  RETURNING sequence
-){{wake}}
-SELECT sequence::text AS sequence{{woken}} FROM inserted`,
+  'enqueue-one': `INSERT INTO {{outbox}} (event_id, state, tenant_id, topic, key, source, event_type, event_version, aggregate_type,
+  aggregate_id, foreign_id, attributes, payload, payload_bytes, available_at)
+VALUES ($1::text::uuid, CASE WHEN $14::text IS NULL THEN 'ready' ELSE 'scheduled' END, $2::text, $3::text, $4::text,
+  $5::text, $6::text, $7::text::int, $8::text, $9::text, $10::text, $11::text::jsonb, $12::text::jsonb,
+  decode($13::text, 'hex'), $14::text::timestamptz)
+ON CONFLICT (event_id) DO NOTHING
+RETURNING sequence::text AS sequence{{waking}}`,
   'enqueue': `WITH inserted AS (
   INSERT INTO {{outbox}} (event_id, state, tenant_id, topic, key, source, event_type, event_version, aggregate_type,
     aggregate_id, foreign_id, attributes, payload, payload_bytes, available_at)
