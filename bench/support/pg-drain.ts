@@ -40,8 +40,8 @@ export async function drain(
   const { user, system } = process.cpuUsage(cpu)
   clearInterval(watch)
   say({ events: seen, ms, cpu: user + system, residentMb: resident / 2 ** 20 } satisfies Drained)
-  lines.close()
-  process.stdin.destroy()
+  // Connections stay open until the server's CPU time has been read: that of a process which ends could be missed.
+  await once(lines, 'close')
 }
 
 function say(value: object): void {

@@ -42,6 +42,7 @@ export async function enqueueScript(options: { wake: 'flag' | 'off'; before?: st
     const value = values[place - 1]
     if (place === 1) return '(:n::text || :r::text)'
     if (value === null || value === undefined) return 'NULL::text'
+    if (value === '') return `''::text`
     variables[`v${place}`] = value
     return `:v${place}::text`
   })
