@@ -54,7 +54,8 @@ export class Child {
     const answer = new Promise<Value>((resolve, reject) => {
       this.#open.set(id, { resolve, reject })
     })
-    this.#process.send({ id, command, argument } satisfies Question)
+    // Between its end and the news of it nothing can be sent: the answer is then that it ended.
+    this.#process.send({ id, command, argument } satisfies Question, () => {})
     return answer
   }
 

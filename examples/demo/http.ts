@@ -95,8 +95,8 @@ export class Gateway implements Source<Request> {
     const body = await text(request).catch(() => undefined)
     if (body === undefined) return
     const message = fromStructured(body)
-    if (this.#dropped.size < this.lose) this.#dropped.add(message.id)
-    if (this.#dropped.has(message.id)) return this.#answer(response, 'done')
+    if (this.#manners === 'up' && this.#dropped.size < this.lose) this.#dropped.add(message.id)
+    if (this.#dropped.has(message.id)) return void response.writeHead(204).end()
     this.delivered++
     this.#waiting.push({ message, key: message.key, attempts: 0, size: body.length, response })
     this.#wake()
