@@ -9,8 +9,8 @@ export interface TableSchema {
   readonly table: TableName
   /** SQL that brings it from version 0 to 1, from 1 to 2, and so on. A version goes on working with the code before. */
   readonly versions: readonly string[]
-  /** SQL for what was chosen. Can be run again. */
-  readonly chosen: readonly string[]
+  /** SQL for each option that was chosen. Run once, when it is chosen first. */
+  readonly chosen: readonly { readonly option: string; readonly sql: string }[]
   /** What was chosen, as it is written down with the version. */
   readonly options: Readonly<Record<string, string | boolean>>
   readonly drop: string
@@ -57,11 +57,14 @@ export function outboxSchema(table: string | OutboxNames = 'outbox', options: Ou
       .replace('{{primary}}', parted ? 'event_id, created_at' : 'event_id')
       .replace('{{storage}}', parted ? 'PARTITION BY RANGE (created_at)' : `WITH (\n  ${STORAGE}\n)`),
   )
-  const chosen: string[] = []
-  if (parted) chosen.push(partitionSql('partition-default', names, partition), aheadSql(names, partition))
-  if (tenants) chosen.push(names.fill(sql['outbox-upgrade-tenants']))
-  if (dedup) chosen.push(names.fill(sql['outbox-upgrade-dedup']))
-  if (archive) chosen.push(names.fill(sql['archive-create']))
+  const chosen: { option: string; sql: string }[] = []
+  if (parted) {
+    const sql = `${partitionSql('partition-default', names, partition)}\n\n${aheadSql(names, partition)}`
+    chosen.push({ option: 'partition', sql })
+  }
+  if (tenants) chosen.push({ option: 'tenants', sql: names.fill(sql['outbox-upgrade-tenants']) })
+  if (dedup) chosen.push({ option: 'dedup', sql: names.fill(sql['outbox-upgrade-dedup']) })
+  if (archive) chosen.push({ option: 'archive', sql: names.fill(sql['archive-create']) })
   return {
     table: names.table,
     versions: [create, names.fill(sql['outbox-upgrade-2'])],

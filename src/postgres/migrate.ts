@@ -93,11 +93,15 @@ export class Migrations {
   async #migrateOne(connection: Sql, schema: TableSchema): Promise<Migrated> {
     const { version: from, options } = await recorded(connection, schema.table)
     if (from > 0) refuseRepartition(schema, options)
-    const merged = { ...schema, options: merge(options, schema.options) }
-    for (const text of upSql(merged, from)) {
+    const to = Math.max(from, schema.versions.length)
+    const chosen = schema.chosen.filter(({ option }) => options[option] !== schema.options[option])
+    // An index that is there already would still be locked against writers, to find that out.
+    if (from === to && chosen.length === 0) return { table: schema.table.text, from, to }
+    const missing = { ...schema, chosen, options: merge(options, schema.options) }
+    for (const text of upSql(missing, from)) {
       for (const statement of statements(text)) await connection.query(statement)
     }
-    return { table: schema.table.text, from, to: Math.max(from, schema.versions.length) }
+    return { table: schema.table.text, from, to }
   }
 
   async #explained<T>(fn: () => Promise<T>): Promise<T> {
@@ -126,6 +130,10 @@ function checkOne(schema: TableSchema, { version, options }: Recorded): void {
       'migrations',
       `${text} is of version ${version}, and this code knows ${needed}: it is older than the table`,
     )
+  }
+  if (options['dedup'] === true && schema.options['dedup'] === false) {
+    const advice = `${schema.table.text} keeps event ids, and this process was not told: what it enqueues is not remembered; give dedup: true`
+    warnOnce('migrations', advice)
   }
   for (const name in schema.options) {
     const wanted = schema.options[name]
@@ -177,7 +185,7 @@ function upSql(schema: TableSchema, from: number): string[] {
     texts.push(`-- ${table.text}: version ${version + 1}\n${versions[version]}`)
   }
   texts.push(
-    ...chosen,
+    ...chosen.map((choice) => choice.sql),
     `INSERT INTO ${versionsName} AS known (name, version, options)
 VALUES ('${table.table}', ${versions.length}, '${JSON.stringify(options)}')
 ON CONFLICT (name) DO UPDATE
