@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { postgres } from 'waybill/postgres'
 import { Child, contestantNode } from './pg-child.ts'
@@ -73,6 +74,8 @@ export class Contest {
     const before = cpuOf(this.server.pid) ?? Number.NaN
     child.send('go')
     const drained = await child.next<Drained>()
+    // Server processes that have just ended are counted with their parent, a moment later.
+    await sleep(100)
     const server = (cpuOf(this.server.pid) ?? Number.NaN) - before
     await end?.()
     await child.end()

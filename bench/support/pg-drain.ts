@@ -22,7 +22,7 @@ export async function drain(
   let resident = 0
   const watch = setInterval(() => {
     resident = Math.max(resident, process.memoryUsage.rss())
-  }, 20)
+  }, 200)
   const cpu = process.cpuUsage()
   const began = performance.now()
   let seen = 0
