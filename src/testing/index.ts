@@ -16,6 +16,10 @@ export {
 } from './crash.ts'
 export { crashingPublisher, crashingSource, publisherPoints, sourcePoints } from './crash-wrappers.ts'
 export { FakeClock } from './fake-clock.ts'
+export { type InboxStoreFactory, type InboxUnderTest, inboxStoreSuite } from './inbox-store-suite.ts'
+export { type LeadershipFactory, type LeadershipUnderTest, leadershipSuite } from './leadership-suite.ts'
+export { type OutboxAdminFactory, outboxAdminSuite } from './outbox-admin-suite.ts'
+export type { OutboxUnderTest } from './outbox-probe.ts'
 export { type OutboxReaderFactory, type OutboxReaderFeatures, outboxReaderSuite } from './outbox-reader-suite.ts'
 export {
   type OutboxStoreFactory,
@@ -33,4 +37,6 @@ export {
   scriptedSource,
 } from './scripted-source.ts'
 export { type SeededRandom, seededRandom } from './seeded-random.ts'
+export type { StoreFactory, StoreUnderTest } from './store-probe.ts'
 export { type Recorded, recordTelemetry, type TelemetryRecorder } from './telemetry-recorder.ts'
+export { type UnitOfWorkFactory, type UnitOfWorkUnderTest, unitOfWorkSuite } from './unit-of-work-suite.ts'

@@ -77,7 +77,7 @@ export const modeCases: readonly StoreCase<OutboxProbe>[] = [
       // The owner leaves one that waits for its retry, two that wait for that one, one dead and one in hand.
       const owner = probe.relay()
       const session = await owner.open()
-      await owner.settle(session, retry(100), ...(await owner.receive(session, 1)))
+      await owner.settle(session, retry(1500), ...(await owner.receive(session, 1)))
       for (const delivery of await owner.receive(session, 5)) {
         if (delivery.message.id === rejected!.id) await owner.settle(session, dead(), delivery)
         else if (published.length < 3) {

@@ -32,13 +32,25 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
       await probe.enqueue([first!, second!])
       const relay = probe.relay()
       const session = await relay.open()
-      await relay.settle(session, retry(400), ...(await relay.receive(session, 1)))
+      await relay.settle(session, retry(3_600_000), ...(await relay.receive(session, 1)))
       await probe.enqueue([third!, other!])
-      const meanwhile = await relay.receive(session, 1)
-      deepStrictEqual(ids(meanwhile), [other!.id])
-      await relay.settle(session, DONE, ...meanwhile)
-      deepStrictEqual(await relay.inOrder(session, 3), ids([first!, second!, third!]))
-      deepStrictEqual(await probe.states(), { published: 4 })
+      deepStrictEqual(await relay.inOrder(session, 1), [other!.id])
+      await relay.nothing(session, 'the others wait')
+      strictEqual((await probe.entry(second!)).state, 'held')
+    },
+  },
+  {
+    name: 'order: what is written while its key waits joins the end of the key',
+    needs: ['owner'],
+    async run(probe) {
+      const events = keyed('a', 1, 2, 3)
+      await probe.enqueue(events.slice(0, 2))
+      const relay = probe.relay()
+      const session = await relay.open()
+      await relay.settle(session, retry(300), ...(await relay.receive(session, 1)))
+      await probe.enqueue(events.slice(2))
+      deepStrictEqual(await relay.inOrder(session, 3), ids(events))
+      deepStrictEqual(await probe.states(), { published: 3 })
     },
   },
   {
@@ -66,8 +78,8 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
       await probe.enqueue(events)
       const first = probe.relay()
       const session = await first.open()
-      await first.settle(session, retry(200), ...(await first.receive(session, 1)))
-      await first.nothing(session, 'the others wait', 50)
+      await first.settle(session, retry(1500), ...(await first.receive(session, 1)))
+      deepStrictEqual(ids(await first.take(session)), [], 'the others wait')
       await first.close()
       const second = probe.relay()
       deepStrictEqual(await second.inOrder(await second.open(), 3), ids(events))
@@ -115,8 +127,8 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
       await probe.enqueue(events)
       const relay = probe.relay({ deadKey: 'continue' })
       const session = await relay.open()
-      await relay.settle(session, retry(50), ...(await relay.receive(session, 1)))
-      await relay.nothing(session, 'the others wait', 20)
+      await relay.settle(session, retry(1500), ...(await relay.receive(session, 1)))
+      deepStrictEqual(ids(await relay.take(session)), [], 'the others wait')
       const again = await relay.receive(session, 1)
       strictEqual(again[0]!.message.id, events[0]!.id)
       await relay.settle(session, dead(), ...again)
@@ -140,14 +152,17 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
     },
   },
   {
-    name: 'order: a scheduled event of a key does not hold up the others, and comes when it is due',
+    name: 'order: a scheduled event does not hold up its key, and goes with it when it is due',
     needs: ['owner'],
     async run(probe) {
-      const [later, now] = keyed('a', 1, 2)
-      await probe.enqueue([later!], { availableAt: new Date(probe.time.now() + 300) })
+      const [later, now, due] = keyed('a', 1, 2, 3)
+      await probe.enqueue([later!], { availableAt: new Date(probe.time.now() + 3_600_000) })
       await probe.enqueue([now!])
+      await probe.enqueue([due!], { availableAt: new Date(probe.time.now() - 1000) })
       const relay = probe.relay()
-      deepStrictEqual(await relay.inOrder(await relay.open(), 2), ids([now!, later!]))
+      const session = await relay.open()
+      deepStrictEqual((await relay.inOrder(session, 2)).sort(), ids([now!, due!]).sort())
+      await relay.nothing(session, 'one is not due', 20)
     },
   },
   {

@@ -65,9 +65,9 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
     name: 'owner: an owner that works on keeps its term beyond its lease',
     needs: ['owner'],
     async run(probe) {
-      const [first, second] = [probe.relay({ lease: 1000 }), probe.relay()]
+      const [first, second] = [probe.relay({ lease: 1500 }), probe.relay()]
       const session = await first.open()
-      await probe.time.throughout(1700, async () => {
+      await probe.time.throughout(2000, async () => {
         await first.share()
         strictEqual(await second.tryOpen(), undefined)
       })

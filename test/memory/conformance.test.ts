@@ -1,6 +1,18 @@
 import { describe, test } from 'vitest'
-import { memory } from '../../src/memory/index.ts'
-import { FakeClock, outboxReaderSuite, outboxStoreSuite, type Suite } from '../../src/testing/index.ts'
+import { event } from '../../src/index.ts'
+import { type MemoryTransaction, memory } from '../../src/memory/index.ts'
+import {
+  FakeClock,
+  inboxStoreSuite,
+  leadershipSuite,
+  outboxAdminSuite,
+  outboxReaderSuite,
+  outboxStoreSuite,
+  type Suite,
+  unitOfWorkSuite,
+} from '../../src/testing/index.ts'
+
+const Written = event<{ word: string }>('word.written')
 
 async function create() {
   const clock = new FakeClock()
@@ -11,6 +23,10 @@ async function create() {
     inbox: db.inbox,
     leadership: db.outbox.leadership,
     pool: db,
+    async write(tx: MemoryTransaction, word: string) {
+      await db.outbox.enqueue(tx, Written({ word }), { topic: word })
+    },
+    words: async () => (await db.outbox.admin.list()).map(({ topic }) => topic),
     clock,
     advance: (ms: number) => clock.advance(ms),
     close: async () => {},
@@ -23,15 +39,14 @@ function run(title: string, suite: Suite): void {
   })
 }
 
-run(
-  'outbox store in memory',
-  outboxStoreSuite({ name: 'memory', features: { receipts: true, refusesPool: true }, create }),
-)
-run(
-  'outbox reader in memory',
-  outboxReaderSuite({
-    name: 'memory',
-    features: { owner: true, lease: true, shards: true, wakes: true, notes: true },
-    create,
-  }),
-)
+const name = 'memory'
+
+describe('conformance in memory', () => {
+  run('outbox store', outboxStoreSuite({ name, features: { receipts: true, refusesPool: true }, create }))
+  const features = { owner: true, lease: true, shards: true, wakes: true, notes: true }
+  run('outbox reader', outboxReaderSuite({ name, features, create }))
+  run('outbox admin', outboxAdminSuite({ name, create }))
+  run('inbox store', inboxStoreSuite({ name, features: { refusesPool: true }, create }))
+  run('unit of work', unitOfWorkSuite({ name, create }))
+  run('leadership', leadershipSuite({ name, create }))
+})

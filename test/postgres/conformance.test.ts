@@ -1,8 +1,16 @@
 import { PGlite } from '@electric-sql/pglite'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, test } from 'vitest'
-import { type Postgres, postgres } from '../../src/postgres/index.ts'
-import { outboxReaderSuite, outboxStoreSuite, type Suite } from '../../src/testing/index.ts'
+import { type Postgres, postgres, sqlOf } from '../../src/postgres/index.ts'
+import {
+  inboxStoreSuite,
+  leadershipSuite,
+  outboxAdminSuite,
+  outboxReaderSuite,
+  outboxStoreSuite,
+  type Suite,
+  unitOfWorkSuite,
+} from '../../src/testing/index.ts'
 import { describeWith, type FreshDatabase, freshDatabase } from '../support/services.ts'
 
 type Pool = pg.Pool | PGlite
@@ -18,12 +26,20 @@ function factory(pool: () => Pool) {
       ? postgres({ pool: given, ...names })
       : postgres({ pool: given, ...names })) as unknown as Postgres
     await db.migrate()
+    await db.database.query(`CREATE TABLE words_${n} (word text)`)
     return {
       work: db,
       outbox: db.outbox,
       inbox: db.inbox,
       leadership: db.outbox.leadership,
       pool: given,
+      async write(tx: unknown, word: string) {
+        await sqlOf(tx).query(`INSERT INTO words_${n} VALUES ($1)`, [word])
+      },
+      async words() {
+        const { rows } = await db.database.query(`SELECT word FROM words_${n}`)
+        return rows.map((row) => row['word'] as string)
+      },
       close: async () => {},
     }
   }
@@ -32,9 +48,7 @@ function factory(pool: () => Pool) {
 /** What one session cannot do: a second transaction, or a look from outside, waits until the first has ended. */
 const ONE_SESSION = 'PGlite has one session, and while a transaction is open nobody else can use it'
 
-interface Skips {
-  store?: readonly string[]
-}
+type Skips = Partial<Record<'store' | 'inbox' | 'work', readonly string[]>>
 
 function suites(name: string, pool: () => Pool, skips: Skips = {}): void {
   const create = factory(pool)
@@ -57,6 +71,10 @@ function suites(name: string, pool: () => Pool, skips: Skips = {}): void {
       create,
     }),
   )
+  run('outbox admin', outboxAdminSuite({ name, create }))
+  run('inbox store', inboxStoreSuite({ name, features: { refusesPool: true }, create }, spared(skips.inbox)))
+  run('unit of work', unitOfWorkSuite({ name, create }, spared(skips.work)))
+  run('leadership', leadershipSuite({ name, create }))
 }
 
 for (const server of ['postgres', 'postgres15']) {
@@ -89,5 +107,10 @@ describe('conformance on PGlite', () => {
       'two transactions at once with the same event: the second answers the first receipt',
       'two transactions at once with the same event: when the first rolls back, it is the second one’s',
     ],
+    inbox: [
+      'a duplicate at the same time is not new while the first may commit, and done when it has',
+      'a duplicate at the same time may be handled when the first has rolled back',
+    ],
+    work: ['nobody sees what is not committed', 'transactions at once are separate'],
   })
 })
