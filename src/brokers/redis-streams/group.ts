@@ -3,10 +3,11 @@ import { listOf, numberOf, type RedisArg, type RedisCommands, type RedisReply, t
 import type { Decoder } from './encoding.ts'
 import { DUE, RETURNED, scripts } from './scripts.ts'
 
-/** A stream that a group reads, and where its dead letters go. Both are keys as the server has them. */
+/** A stream that a group reads, where its dead letters go, and who lost entries to others. Keys as the server has them. */
 export interface Stream {
   readonly key: string
   readonly letters: string
+  readonly taken: string
 }
 
 /** A source's options, checked, with their defaults. Times are milliseconds. */
@@ -24,6 +25,8 @@ export interface GroupSettings {
   /** How many deliveries an entry survives whose consumers die with it. */
   readonly attempts: number
   readonly removes: boolean
+  /** Other programs claim entries in this group. */
+  readonly shared: boolean
   readonly timeout: number
   readonly decode: Decoder
   readonly clock: Clock
@@ -86,7 +89,7 @@ export class GroupMember {
     const { owner, idle, charge, limit, start = '-', ids = [] } = options
     const numbers = [DUE, idle, charge, limit].map(String)
     const args = [this.#settings.group, this.consumer, RETURNED, ...numbers, owner, start, String(PAGE), ...ids]
-    const [following, entries, lost] = listOf(await this.#redis.script(scripts.claim, [stream.key], args))
+    const [following, entries, lost] = listOf(await this.#redis.script(scripts.claim, [stream.key, stream.taken], args))
     const list = listOf(entries)
     const claimed: Claimed[] = []
     for (let i = 0; i < list.length; i += 4) {
@@ -103,14 +106,14 @@ export class GroupMember {
     back: readonly GivenBack[] = [],
     dead: readonly DeadEntry[] = [],
   ): Promise<number> {
-    const { group, removes } = this.#settings
-    const args: RedisArg[] = [group, this.consumer, RETURNED, removes ? '1' : '0']
+    const { group, removes, shared } = this.#settings
+    const args: RedisArg[] = [group, this.consumer, RETURNED, removes ? '1' : '0', shared ? '1' : '0']
     args.push(String(done.length), String(back.length), ...done)
     for (const { id, after, count } of back) {
       args.push(id, String(Math.max(0, DUE - Math.ceil(after))), String(count))
     }
     for (const { id, reason, attempts } of dead) args.push(id, reason, String(attempts))
-    return numberOf(await this.#redis.script(scripts.settle, [stream.key, stream.letters], args))
+    return numberOf(await this.#redis.script(scripts.settle, [stream.key, stream.letters, stream.taken], args))
   }
 
   /** Keeps entries alive that are still ours; answers how many are. */

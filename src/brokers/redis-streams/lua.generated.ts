@@ -18,7 +18,7 @@ else
   pending = redis.call('XPENDING', stream, group, start, '+', page, owner)
 end
 
-local entries, lost, following = {}, {}, ''
+local entries, lost, following, noted = {}, {}, '', nil
 if #ARGV == 10 and #pending == page then following = pending[page][1] end
 for _, one in ipairs(pending) do
   local id, holder, since, count = one[1], one[2], one[3], one[4]
@@ -38,6 +38,11 @@ for _, one in ipairs(pending) do
     end
     local entry = redis.call('XCLAIM', stream, group, me, 0, id, 'RETRYCOUNT', count)[1]
     if not entry then entry = redis.call('XRANGE', stream, id, id)[1] end
+    if holder ~= returned and holder ~= noted then
+      redis.call('SADD', KEYS[2], holder)
+      redis.call('EXPIRE', KEYS[2], 604800)
+      noted = holder
+    end
     if entry then
       entries[#entries + 1] = id
       entries[#entries + 1] = entry[2]
@@ -125,25 +130,45 @@ end
 return removed`,
   'settle': `local stream, letters = KEYS[1], KEYS[2]
 local group, me, returned = ARGV[1], ARGV[2], ARGV[3]
-local removes, done, back = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
-local stale, acked = 0, {}
+local removes, done, back = ARGV[4] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
+local asks = ARGV[5] == '1' or redis.call('SISMEMBER', KEYS[3], me) == 1
+local stale = 0
+
+if removes then removes = #redis.call('XINFO', 'GROUPS', stream) == 1 end
 
 local function mine(id)
-  if redis.call('XPENDING', stream, group, id, id, 1, me)[1] then return true end
-  stale = stale + 1
-  return false
+  return redis.call('XPENDING', stream, group, id, id, 1, me)[1]
 end
 
-local at = 7
-for i = at, at + done - 1 do
-  if mine(ARGV[i]) then acked[#acked + 1] = ARGV[i] end
+local function ack(ids, from, to)
+  for i = from, to, 1000 do
+    local last = math.min(i + 999, to)
+    stale = stale + (last - i + 1) - redis.call('XACK', stream, group, unpack(ids, i, last))
+    if removes then redis.call('XDEL', stream, unpack(ids, i, last)) end
+  end
 end
+
+local at = 8
+if asks then
+  local owned = {}
+  for i = at, at + done - 1 do
+    if mine(ARGV[i]) then owned[#owned + 1] = ARGV[i] end
+  end
+  stale = done - #owned
+  ack(owned, 1, #owned)
+else
+  ack(ARGV, at, at + done - 1)
+end
+
 at = at + done
 for i = at, at + back * 3 - 1, 3 do
   if mine(ARGV[i]) then
     redis.call('XCLAIM', stream, group, returned, 0, ARGV[i], 'IDLE', ARGV[i + 1], 'RETRYCOUNT', ARGV[i + 2], 'JUSTID')
+  else
+    stale = stale + 1
   end
 end
+
 at = at + back * 3
 for i = at, #ARGV, 3 do
   local id = ARGV[i]
@@ -157,15 +182,10 @@ for i = at, #ARGV, 3 do
       fields[#fields + 1] = word
     end
     redis.call('XADD', letters, '*', unpack(fields))
-    acked[#acked + 1] = id
+    ack({ id }, 1, 1)
+  else
+    stale = stale + 1
   end
-end
-
-if #acked > 0 and removes then removes = #redis.call('XINFO', 'GROUPS', stream) == 1 end
-for i = 1, #acked, 1000 do
-  local last = math.min(i + 999, #acked)
-  redis.call('XACK', stream, group, unpack(acked, i, last))
-  if removes then redis.call('XDEL', stream, unpack(acked, i, last)) end
 end
 return stale`,
   'stats': `local stream, letters, limit = KEYS[1], KEYS[2], tonumber(ARGV[3])

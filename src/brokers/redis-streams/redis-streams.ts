@@ -73,6 +73,8 @@ export interface StreamsSourceOptions {
   attempts?: number
   /** The stream for what was given up. Default: `{stream}:dead:group`. */
   deadLetter?: string
+  /** Consumers of other programs claim entries in this group: look up the owner of every entry before it is settled. */
+  shared?: boolean
   /** Delete an entry once it is handled, where no other group reads the stream: for outbox streams. */
   remove?: boolean
 }
@@ -145,6 +147,7 @@ export class RedisStreams {
       'attempts',
       'deadLetter',
       'remove',
+      'shared',
     ]
     checkOptions('redis streams source', options, names)
     const group = checkedName('redis streams source: group', options.group)
@@ -163,6 +166,7 @@ export class RedisStreams {
       idle: Math.max(1, milliseconds(options.reclaim?.idle ?? '60s', `${where}: reclaim.idle`)),
       attempts: wholeNumber(`${where}: attempts`, options.attempts ?? 25),
       removes: options.remove ?? false,
+      shared: options.shared ?? false,
       timeout: this.#timeout,
       decode: decoderOf(this.#options.decode),
       clock: this.#clock,
@@ -207,14 +211,17 @@ export class RedisStreams {
   #streams(where: string, given: string | readonly string[], group: string, deadLetter: string | undefined): Stream[] {
     const streams = this.#names(where, given).map((name) => {
       const key = this.#key(name)
-      return { key, letters: deadLetter === undefined ? besides(key, `:dead:${group}`) : this.#key(deadLetter) }
+      const letters = deadLetter === undefined ? besides(key, `:dead:${group}`) : this.#key(deadLetter)
+      return { key, letters, taken: besides(key, `:taken:${group}`) }
     })
     if (streams.some((stream) => streams.some(({ letters }) => letters === stream.key))) {
       throw new WaybillError('INVALID_OPTION', `${where}: deadLetter must not be a stream that is read`)
     }
     if (this.#client.cluster) {
-      const [first] = streams
-      checkSameSlot(where, [...streams.map(({ key }) => key), first!.letters, ...streams.map(({ letters }) => letters)])
+      checkSameSlot(
+        where,
+        streams.flatMap(({ key, letters }) => [key, letters]),
+      )
     }
     return streams
   }

@@ -5,6 +5,8 @@
 -- minus what is left of their delay, so that any delay can be written down and outlives whoever wrote it.
 --
 -- KEYS[1]  stream
+-- KEYS[2]  set of consumers from whom something was taken over (see settle.lua); kept for a week, so that one who was
+--          suspended finds himself in it
 -- ARGV     1 group, 2 me, 3 returned, 4 base (ms), 5 idle (ms) after which an owner counts as gone, 6 what taking over
 --          from an owner adds to the delivery count, 7 how many at most, 8 owner to take from ('' for everybody),
 --          9 id to begin with, 10 how many pending entries to look at, 11… ids to look at instead
@@ -28,7 +30,7 @@ else
   pending = redis.call('XPENDING', stream, group, start, '+', page, owner)
 end
 
-local entries, lost, following = {}, {}, ''
+local entries, lost, following, noted = {}, {}, '', nil
 if #ARGV == 10 and #pending == page then following = pending[page][1] end
 for _, one in ipairs(pending) do
   local id, holder, since, count = one[1], one[2], one[3], one[4]
@@ -48,6 +50,11 @@ for _, one in ipairs(pending) do
     end
     local entry = redis.call('XCLAIM', stream, group, me, 0, id, 'RETRYCOUNT', count)[1]
     if not entry then entry = redis.call('XRANGE', stream, id, id)[1] end
+    if holder ~= returned and holder ~= noted then
+      redis.call('SADD', KEYS[2], holder)
+      redis.call('EXPIRE', KEYS[2], 604800)
+      noted = holder
+    end
     if entry then
       entries[#entries + 1] = id
       entries[#entries + 1] = entry[2]

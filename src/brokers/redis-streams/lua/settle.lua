@@ -1,34 +1,60 @@
 -- Settles entries that I own. Those that have another owner by now, or none, are left as they are and counted.
 --
+-- Asking for the owner of each entry costs three times as much as all the rest. So whoever takes an entry over notes
+-- from whom, and only a consumer that is noted is asked about: any other owns what it was given. Other programs do not
+-- take notes; where they claim in the same group, every entry is asked about.
+--
 -- KEYS[1]  stream
 -- KEYS[2]  stream for dead letters
+-- KEYS[3]  set of consumers from whom something was taken over
 -- ARGV     1 group, 2 me, 3 returned, 4 '1' to delete what is acknowledged (where this is the only group),
---          5 how many are done, 6 how many are given back, 7 their ids; then of those given back: id, idle time that
---          says when they are due (see claim.lua), delivery count; then of the dead: id, reason, attempts
+--          5 '1' to ask for every owner, 6 how many are done, 7 how many are given back, 8… the ids of the done; of those
+--          given back: id, idle time that says when they are due (see claim.lua), delivery count; of the dead: id,
+--          reason, attempts
 -- returns  how many were not mine
 -- Invariant: an entry is acknowledged in the same step in which its dead letter is written.
 
 local stream, letters = KEYS[1], KEYS[2]
 local group, me, returned = ARGV[1], ARGV[2], ARGV[3]
-local removes, done, back = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
-local stale, acked = 0, {}
+local removes, done, back = ARGV[4] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
+local asks = ARGV[5] == '1' or redis.call('SISMEMBER', KEYS[3], me) == 1
+local stale = 0
+
+if removes then removes = #redis.call('XINFO', 'GROUPS', stream) == 1 end
 
 local function mine(id)
-  if redis.call('XPENDING', stream, group, id, id, 1, me)[1] then return true end
-  stale = stale + 1
-  return false
+  return redis.call('XPENDING', stream, group, id, id, 1, me)[1]
 end
 
-local at = 7
-for i = at, at + done - 1 do
-  if mine(ARGV[i]) then acked[#acked + 1] = ARGV[i] end
+local function ack(ids, from, to)
+  for i = from, to, 1000 do
+    local last = math.min(i + 999, to)
+    stale = stale + (last - i + 1) - redis.call('XACK', stream, group, unpack(ids, i, last))
+    if removes then redis.call('XDEL', stream, unpack(ids, i, last)) end
+  end
 end
+
+local at = 8
+if asks then
+  local owned = {}
+  for i = at, at + done - 1 do
+    if mine(ARGV[i]) then owned[#owned + 1] = ARGV[i] end
+  end
+  stale = done - #owned
+  ack(owned, 1, #owned)
+else
+  ack(ARGV, at, at + done - 1)
+end
+
 at = at + done
 for i = at, at + back * 3 - 1, 3 do
   if mine(ARGV[i]) then
     redis.call('XCLAIM', stream, group, returned, 0, ARGV[i], 'IDLE', ARGV[i + 1], 'RETRYCOUNT', ARGV[i + 2], 'JUSTID')
+  else
+    stale = stale + 1
   end
 end
+
 at = at + back * 3
 for i = at, #ARGV, 3 do
   local id = ARGV[i]
@@ -42,14 +68,9 @@ for i = at, #ARGV, 3 do
       fields[#fields + 1] = word
     end
     redis.call('XADD', letters, '*', unpack(fields))
-    acked[#acked + 1] = id
+    ack({ id }, 1, 1)
+  else
+    stale = stale + 1
   end
-end
-
-if #acked > 0 and removes then removes = #redis.call('XINFO', 'GROUPS', stream) == 1 end
-for i = 1, #acked, 1000 do
-  local last = math.min(i + 999, #acked)
-  redis.call('XACK', stream, group, unpack(acked, i, last))
-  if removes then redis.call('XDEL', stream, unpack(acked, i, last)) end
 end
 return stale
