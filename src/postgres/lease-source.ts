@@ -46,6 +46,11 @@ export function leaseSource(options: LeaseOptions): Source<OutboxDelivery> {
   }
 }
 
+/** Where a claimed row says that its lease had run out, and that there are more of those. */
+const EXPIRED = 16
+const MORE_EXPIRED = 17
+const MOST_APART = 100
+
 class LeaseSession implements Session<OutboxDelivery> {
   readonly extendEvery: number
   readonly #options: LeaseOptions
@@ -58,6 +63,13 @@ class LeaseSession implements Session<OutboxDelivery> {
   /** Until when what was renewed last is ours, and what was claimed since. */
   #renewed = Number.POSITIVE_INFINITY
   #claimed = Number.POSITIVE_INFINITY
+  /** Events whose lease ran out are in hand, or are to come next: nothing else is claimed with them. */
+  #apart = false
+  /** How many of them at once. */
+  #few = 1
+  /** Others wait for them. Not for long: one may need others that arrive, to be told from an outage. */
+  #patient = true
+  #waiting: AbortController | undefined
 
   constructor(options: LeaseOptions, reader: Connection, writer: Connection) {
     this.#options = options
@@ -86,12 +98,11 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   async take({ count, bytes }: Demand): Promise<readonly OutboxDelivery[]> {
-    const { lease, attempts, clock } = this.#options
+    const { lease, clock } = this.#options
+    // What may have killed a relay goes out with nothing else in hand.
+    if (this.#apart && this.#inHand.size > 0) return []
     const asked = clock.monotonic()
-    const values = [String(count), this.#token, String(lease), String(attempts)]
-    const rows = (await this.#reader.read('lease-claim', this.#sql.claim, values)).map(rowOf)
-    const claimed = rows.filter((row) => row.state === 'leased')
-    for (const row of rows) if (row.state === 'dead') this.#tellDead(row.eventId, row.cells[7] as string, attempts)
+    const claimed = await this.#claim(count)
     const fitting = withinBytes(claimed, bytes)
     if (fitting.length < claimed.length) await this.#giveBack(claimed.slice(fitting.length))
     const large = await largePayloads(this.#reader, this.#sql.large, fitting)
@@ -104,6 +115,31 @@ class LeaseSession implements Session<OutboxDelivery> {
     })
   }
 
+  async #claim(count: number): Promise<readonly Row[]> {
+    const { lease, attempts } = this.#options
+    const expired = this.#inHand.size > 0 ? 0 : Math.min(count, this.#few)
+    const values = [String(count), this.#token, String(lease), String(attempts), String(expired)]
+    const rows = (await this.#reader.read('lease-claim', this.#sql.claim, values)).map(rowOf)
+    const claimed = rows.filter((row) => row.state === 'leased')
+    for (const row of rows) if (row.state === 'dead') this.#tellDead(row.eventId, row.cells[7] as string, attempts)
+    if (rows.some((row) => row.cells[EXPIRED] === 't')) {
+      // None of those before has done harm: the next may be more.
+      this.#few = Math.min(this.#few * 2, MOST_APART)
+      this.#apart = true
+    } else {
+      this.#apart = this.#patient && rows.some((row) => row.cells[MORE_EXPIRED] === 't')
+    }
+    return rows.length > 0 && claimed.length === 0 ? this.#claim(count) : claimed
+  }
+
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    if (!this.#apart) return this.#options.clock.sleep(ms, signal)
+    if (this.#inHand.size === 0) return
+    this.#waiting = new AbortController()
+    await this.#options.clock.sleep(ms, AbortSignal.any([signal, this.#waiting.signal]))
+    this.#waiting = undefined
+  }
+
   async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
     const plain = batch.filter(([, { kind }]) => kind === 'done').map(([delivery]) => delivery.eventId)
     const others = batch.filter(([, { kind }]) => kind !== 'done')
@@ -114,6 +150,10 @@ class LeaseSession implements Session<OutboxDelivery> {
     if (others.length > 0)
       changed += await this.#become(others.map(([delivery, settlement]) => becoming(delivery, settlement)))
     for (const [delivery] of batch) this.#inHand.delete(delivery.eventId)
+    if (this.#inHand.size === 0) {
+      this.#patient = true
+      this.#waiting?.abort()
+    }
     return batch.length - changed
   }
 
@@ -144,6 +184,7 @@ class LeaseSession implements Session<OutboxDelivery> {
       await this.#writer.run('lease-extend', this.#sql.extend, [this.#token, ids, String(lease)])
     }
     if (!(await allowed())) this.#lose(new WaybillError('TERM_LOST', 'relays that own the table have taken over'))
+    if (this.#apart && deliveries.length > 0) this.#patient = this.#apart = false
     this.#renewed = deliveries.length > 0 ? asked + lease * 0.9 : Number.POSITIVE_INFINITY
   }
 

@@ -236,15 +236,29 @@ WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1`,
 )
 UPDATE {{terms}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
 WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND expires_at > clock_timestamp()`,
-  'lease-claim': `WITH ready AS (
-  SELECT event_id FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT $1::text::int FOR UPDATE SKIP LOCKED
+  'lease-claim': `WITH fresh AS (
+  SELECT event_id FROM {{outbox}}
+  WHERE state = 'leased' AND available_at <= (SELECT clock_timestamp()) AND attempts = 0
+  ORDER BY available_at, sequence LIMIT $5::text::int FOR UPDATE SKIP LOCKED
+), again AS (
+  SELECT event_id FROM {{outbox}}
+  WHERE state = 'leased' AND available_at <= (SELECT clock_timestamp()) AND attempts > 0
+  ORDER BY available_at, sequence
+  LIMIT CASE WHEN EXISTS (SELECT 1 FROM fresh) THEN 0 ELSE LEAST(1, $5::text::int) END FOR UPDATE SKIP LOCKED
+), expired AS (
+  SELECT event_id FROM fresh UNION ALL SELECT event_id FROM again
+), room AS (
+  SELECT CASE WHEN EXISTS (SELECT 1 FROM expired) THEN 0 ELSE $1::text::int END AS free
+), ready AS (
+  SELECT event_id FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence
+  LIMIT (SELECT free FROM room) FOR UPDATE SKIP LOCKED
 ), due AS (
   SELECT event_id FROM {{outbox}}
-  WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
-  ORDER BY available_at LIMIT GREATEST(1, $1::text::int / 4) FOR UPDATE SKIP LOCKED
+  WHERE state IN ('scheduled', 'retrying') AND available_at <= (SELECT clock_timestamp())
+  ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
 ), held AS (
   SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'
-  LIMIT GREATEST(1, $1::text::int / 4) FOR UPDATE SKIP LOCKED
+  LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE {{outbox}} event SET
     attempts = attempts + CASE WHEN state = 'leased' THEN 1 ELSE 0 END,
@@ -254,8 +268,12 @@ WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND exp
     locked_at = clock_timestamp(),
     available_at = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN NULL
       ELSE clock_timestamp() + $3::text::float8 * interval '1 millisecond' END
-  WHERE event_id IN (SELECT event_id FROM ready UNION ALL SELECT event_id FROM due UNION ALL SELECT event_id FROM held)
-  RETURNING {{columns}}, sequence AS place
+  WHERE event_id IN (SELECT event_id FROM expired UNION ALL SELECT event_id FROM ready
+    UNION ALL SELECT event_id FROM due UNION ALL SELECT event_id FROM held)
+  RETURNING {{columns}}, sequence AS place,
+    CASE WHEN event_id IN (SELECT event_id FROM expired) THEN 't' END AS expired,
+    CASE WHEN (SELECT EXISTS (SELECT 1 FROM {{outbox}} other
+      WHERE other.state = 'leased' AND other.available_at <= (SELECT clock_timestamp()))) THEN 't' END AS more
 )
 SELECT * FROM claimed ORDER BY place`,
   'lease-deleted': `DELETE FROM {{outbox}}
