@@ -55,10 +55,13 @@ export class MemoryLeadership implements Leadership {
     return { shard, epoch: String(epoch), abandoned, note: abandoned ? before.note : undefined }
   }
 
-  async renew(_member: string, term: Term, lease: number): Promise<boolean> {
+  /** Whoever holds a term lives: its membership is renewed with it. */
+  async renew(member: string, term: Term, lease: number): Promise<boolean> {
     const held = this.#held(term)
     if (held === undefined) return false
-    held.expiresAt = this.#clock.now() + lease
+    const expiresAt = this.#clock.now() + lease
+    held.expiresAt = expiresAt
+    for (const [name, { mode }] of this.#live()) if (name === member) this.#members.set(name, { mode, expiresAt })
     return true
   }
 

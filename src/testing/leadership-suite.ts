@@ -164,6 +164,18 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
     },
   },
   {
+    name: 'whoever renews a term lives on as a member; one that was none does not become one',
+    async run({ leadership, time }) {
+      await leadership.join('a', 'owner', 1000)
+      const [a, b] = [(await leadership.acquire('a', 0, 1000))!, (await leadership.acquire('b', 1, 1000))!]
+      await time.throughout(1500, async () => {
+        strictEqual(await leadership.renew('a', a, 1000), true)
+        strictEqual(await leadership.renew('b', b, 1000), true)
+        deepStrictEqual(await leadership.members(), ['a'])
+      })
+    },
+  },
+  {
     name: 'members of one mode keep out those of another, as long as they live',
     async run({ leadership, time }) {
       strictEqual(await leadership.join('a', 'owner', LONG), undefined)

@@ -1,0 +1,3 @@
+import { onServer } from './conformance-suites.ts'
+
+onServer('postgres15')
