@@ -15,6 +15,7 @@ export interface Contestant {
   readonly name: string
   readonly by: 'relay' | 'bare' | Peer
   readonly relay?: RelayChildOptions['relay']
+  readonly warmUp?: number
   readonly events: number
   /** How it was set up, for people. */
   readonly how: string
@@ -66,9 +67,9 @@ export class Contest {
   }
 
   async drain(contestant: Contestant, database: string, meanwhile?: Meanwhile): Promise<Taken> {
-    const { by, events, relay = {} } = contestant
+    const { by, events, relay = {}, warmUp } = contestant
     const url = this.server.url(database)
-    const child = this.child(fileOf(by), { url, events, relay, mode: 'drain' })
+    const child = this.child(fileOf(by), { url, events, relay, warmUp, mode: 'drain' })
     await child.next()
     const end = await meanwhile?.(database)
     const before = cpuOf(this.server.pid) ?? Number.NaN
@@ -122,12 +123,12 @@ function fileOf(by: Contestant['by']): URL {
 }
 
 /** Through the product's own enqueue, a thousand at a time. */
-export async function fill(url: string, events: number, from = 0): Promise<void> {
+export async function fill(url: string, events: number, table = 'outbox'): Promise<void> {
   const pool = new pg.Pool({ connectionString: url, max: 4 })
-  const db = postgres({ pool })
+  const db = postgres({ pool, outbox: { table } })
   await db.migrate()
-  for (let next = from; next < from + events; next += 1000) {
-    const batch = Array.from({ length: Math.min(1000, from + events - next) }, (_, i) => placed(next + i))
+  for (let next = 0; next < events; next += 1000) {
+    const batch = Array.from({ length: Math.min(1000, events - next) }, (_, i) => placed(next + i))
     await db.withTransaction((tx) => db.outbox.enqueue(tx, batch))
   }
   await pool.end()
