@@ -34,8 +34,8 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
   readonly #owners = new Set<OwnerSession>()
   readonly #topic: (message: Message) => string
   readonly #current: () => MemoryTransaction | undefined
-  /** Sequences of events whose transactions have not ended. */
-  readonly #uncommitted = new Map<string, number>()
+  /** Events whose transactions have not ended. */
+  readonly #uncommitted = new Map<string, { readonly tx: Transaction; readonly row: Row }>()
 
   constructor(
     clock: Clock,
@@ -72,9 +72,7 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
     checkOptions('enqueue', options, ENQUEUE_OPTIONS)
     const list = Array.isArray(events) ? (events as readonly Message[]) : [events as Message]
     const rows = list.map((event) => eventRow(event, options, this.#topic))
-    const transaction = transactionOf(tx)
-    const sequences: string[] = []
-    for (const row of rows) sequences.push(String(await this.#enqueue(transaction, row, options.serialize ?? false)))
+    const sequences = await this.#write(transactionOf(tx), rows, options.serialize ?? false)
     return Array.isArray(events) ? sequences : sequences[0]!
   }
 
@@ -82,19 +80,31 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
     return new MemoryReader({ table: this.#table, leadership: this.leadership, owners: this.#owners }, options)
   }
 
-  async #enqueue(tx: Transaction, row: Row, serialize: boolean): Promise<number> {
-    const { eventId, key } = row
-    if (serialize && key !== undefined) await this.#locks.take(tx, `${this.name} key ${key}`)
-    // Another transaction that has written it, and may yet roll back, is waited for.
-    await this.#locks.take(tx, `${this.name} event ${eventId}`)
-    const known = this.#table.rows.get(eventId)?.sequence ?? this.#uncommitted.get(eventId)
-    if (known !== undefined) return known
-    row.createdAt = this.#table.now()
-    row.sequence = this.#table.nextSequence()
-    this.#uncommitted.set(eventId, row.sequence)
-    tx.atCommit(() => this.#table.insert(row))
-    tx.atEnd(() => this.#uncommitted.delete(eventId))
-    return row.sequence
+  async #write(tx: Transaction, rows: readonly Row[], serialize: boolean): Promise<string[]> {
+    const written: Row[] = []
+    const sequences: string[] = []
+    tx.atCommit(() => {
+      for (const row of written) this.#table.insert(row)
+    })
+    tx.atEnd(() => {
+      for (const { eventId } of written) this.#uncommitted.delete(eventId)
+    })
+    for (const row of rows) {
+      const { eventId, key } = row
+      if (serialize && key !== undefined) await this.#locks.take(tx, `${this.name} ${key}`)
+      let other = this.#uncommitted.get(eventId)
+      // Another transaction that has written it may yet roll back.
+      for (; other !== undefined && other.tx !== tx; other = this.#uncommitted.get(eventId)) await tx.wait(other.tx)
+      const known = this.#table.rows.get(eventId) ?? other?.row
+      if (known === undefined) {
+        row.createdAt = this.#table.now()
+        row.sequence = this.#table.nextSequence()
+        this.#uncommitted.set(eventId, { tx, row })
+        written.push(row)
+      }
+      sequences.push(String((known ?? row).sequence))
+    }
+    return sequences
   }
 
   #ambient(): MemoryTransaction {
