@@ -46,6 +46,7 @@ export class Gateway implements Source<Request> {
   delivered = 0
   unanswered = 0
   #manners: Manners = 'up'
+  readonly #seen = new Set<string>()
   readonly #dropped = new Set<string>()
   readonly #waiting: Request[] = []
   readonly #server = createServer((request, response) => void this.#receive(request, response))
@@ -95,11 +96,16 @@ export class Gateway implements Source<Request> {
     const body = await text(request).catch(() => undefined)
     if (body === undefined) return
     const message = fromStructured(body)
-    if (this.#manners === 'up' && this.#dropped.size < this.lose) this.#dropped.add(message.id)
-    if (this.#dropped.has(message.id)) return void response.writeHead(204).end()
+    if (this.#drops(message.id)) return void response.writeHead(204).end()
     this.delivered++
     this.#waiting.push({ message, key: message.key, attempts: 0, size: body.length, response })
     this.#wake()
+  }
+
+  #drops(id: string): boolean {
+    if (this.#manners === 'up' && !this.#seen.has(id) && this.#dropped.size < this.lose) this.#dropped.add(id)
+    this.#seen.add(id)
+    return this.#dropped.has(id)
   }
 
   #answer(response: ServerResponse, kind: string): void {

@@ -6,7 +6,9 @@ import { describe, expect, test } from 'vitest'
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const read = (path: string) => readFileSync(join(root, path), 'utf8')
 const decisions = readdirSync(join(root, 'docs/decisions')).map((name) => `docs/decisions/${name}`)
-const pages = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'docs/internals.md', 'docs/telemetry.md', ...decisions]
+const guides = readdirSync(join(root, 'docs/guides')).map((name) => `docs/guides/${name}`)
+const docs = ['docs/internals.md', 'docs/readiness.md', 'docs/telemetry.md']
+const pages = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', ...docs, ...guides, ...decisions]
 
 describe('links', () => {
   test.each(pages)('%s links to files that exist', (page) => {

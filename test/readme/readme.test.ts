@@ -1,0 +1,74 @@
+import { rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { node, read, samples, temporaryFolder } from './support.ts'
+
+const PAGES = ['README.md', 'docs/guides/postgres.md']
+const folder = temporaryFolder()
+afterAll(() => rmSync(folder, { recursive: true }))
+
+// Samples import the package by its name, as users do, and so what was built.
+beforeAll(() => node('node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json'), 170_000)
+
+test('the first sample prints what stands below it', { timeout: 170_000 }, async () => {
+  const [, code, output] = /```ts\n(.*?)```\n\n```\n(.*?)```/s.exec(read('README.md'))!
+  writeFileSync(join(folder, 'first.mts'), code!)
+  expect(await node('--import', 'tsx', join(folder, 'first.mts'))).toEqual({ code: 0, output, errors: '' })
+})
+
+/** What samples use of those before them. */
+const BEFORE: Record<string, string> = {
+  pool: "import type pg from 'pg'\ndeclare const pool: pg.Pool",
+  db: "import type { Postgres } from 'waybill/postgres'\nimport type { PoolClient } from 'pg'\ndeclare const db: Postgres<PoolClient>",
+  OrderPlaced:
+    "import { event as define } from 'waybill'\nconst OrderPlaced = define<{ orderId: string; total: number }>('order.placed')",
+  consumer: "import type { Consumer } from 'waybill'\ndeclare const consumer: Consumer",
+  relay: "import type { Relay } from 'waybill'\ndeclare const relay: Relay",
+  broker: "import type { Publisher } from 'waybill'\ndeclare const broker: Publisher",
+  admin: "import type { OutboxAdmin } from 'waybill'\ndeclare const admin: OutboxAdmin",
+  client: "import type { PoolClient as Client } from 'pg'\ndeclare const client: Client",
+  url: 'declare const url: string',
+  id: 'declare const id: string',
+  since: 'declare const since: Date',
+  until: 'declare const until: Date',
+}
+
+describe('every sample is right by its types', () => {
+  test.each(PAGES)('of %s', { timeout: 170_000 }, async (page) => {
+    const files = samples(page).map((code, index) => {
+      const missing = Object.keys(BEFORE).filter((name) => {
+        const used = new RegExp(`(?<![.\\w'])${name}(?![\\w':])`).test(code)
+        const made = new RegExp(`(const|let|function|class) \\{? ?${name}\\b|import .*\\b${name}\\b`).test(code)
+        return used && !made
+      })
+      const file = join(folder, `${page.replace(/\W/g, '-')}-${index}.mts`)
+      writeFileSync(file, `${missing.map((name) => BEFORE[name]).join('\n')}\n${code}\nexport {}\n`)
+      return file
+    })
+    const settings = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2022']
+    const checked = await node('node_modules/typescript/bin/tsc', ...settings, '--types', 'node', ...files)
+    expect(checked.output).toBe('')
+  })
+})
+
+describe('what the README says of options', () => {
+  const table = (title: string) => read('README.md').split(title)[1]!.split('\n\n`')[0]!
+  const named = (text: string) =>
+    [...text.matchAll(/^\| (.*?) \|/gm)].flatMap(([, cell]) =>
+      [...cell!.matchAll(/`([\w.]+)`/g)].map(([, name]) => name!),
+    )
+
+  test('every option of a relay is there, but for those of tests', () => {
+    const [, list] = /const RELAY_OPTIONS = \[(.*?)\]/s.exec(read('src/outbox/relay.ts'))!
+    const known = [...list!.matchAll(/'(\w+)'/g)].map(([, name]) => name!)
+    const plain = ['from', 'to', 'name', 'classify', 'clock', 'random']
+    expect(named(table('`new Relay({ from, to, … })`')).sort()).toEqual(
+      known.filter((name) => !plain.includes(name)).sort(),
+    )
+  })
+})
+
+test('what the claims name exists', () => {
+  const claims = read('README.md').split('| claim | shown by |')[1]!.split('\n\n')[0]!
+  expect(claims.match(/\(test\/[\w/.-]+\.test\.ts\)/g)!.length).toBeGreaterThan(12)
+})
