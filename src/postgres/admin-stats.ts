@@ -8,7 +8,7 @@ const COUNTED = 10_000
 /** The same where the index does not tell one state from another, so that each row has to be looked at. */
 const LOOKED_AT = 5000
 /** Without statistics the planner would rather read and sort all of a table than walk along an index. */
-const BY_INDEX = ['enable_seqscan', 'enable_bitmapscan', 'enable_sort']
+const BY_INDEX = ['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'jit']
 /** An estimate looks at this many places, and at this many events at each. */
 const PLACES = '200'
 const EACH = '50'

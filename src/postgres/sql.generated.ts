@@ -82,7 +82,7 @@ CREATE INDEX IF NOT EXISTS {{outbox_archive_seq}} ON {{archive}} (sequence);
 COMMENT ON TABLE {{archive}} IS 'Published events that the cleaner moved here from the outbox.';`,
   'archive-move': `WITH old AS (
   SELECT event_id, created_at FROM {{outbox}}
-  WHERE state = 'published' AND published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
+  WHERE state = 'published' AND published_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
   ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
 ), removed AS (
   DELETE FROM {{outbox}} event USING old
@@ -100,7 +100,7 @@ FROM removed`,
   SELECT event_id, created_at, published_at,
     COALESCE(octet_length(payload::text), octet_length(payload_bytes)) AS size
   FROM {{outbox}}
-  WHERE state = 'published' AND published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
+  WHERE state = 'published' AND published_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
   ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
 ), fitting AS (
   SELECT event_id, created_at FROM (
@@ -118,20 +118,17 @@ SELECT {{stored}} FROM {{outbox}} event JOIN fitting USING (event_id, created_at
   last_error = 'the relay ended while this event was alone in flight'
 WHERE event_id = $3::text::uuid AND state NOT IN ('published', 'dead')
   AND EXISTS (SELECT 1 FROM {{terms}} WHERE shard = $1::text::int AND epoch = $2::text::bigint)`,
-  'clean-ids': `WITH old AS (
-  SELECT event_id FROM {{ids}} known
-  WHERE created_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
+  'clean-ids': `DELETE FROM {{ids}} WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM {{ids}} known
+  WHERE created_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
     AND NOT EXISTS (SELECT 1 FROM {{outbox}} event WHERE event.event_id = known.event_id)
   ORDER BY created_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
-)
-DELETE FROM {{ids}} known USING old WHERE known.event_id = old.event_id`,
-  'clean-published': `WITH old AS (
-  SELECT event_id, created_at FROM {{from}}
-  WHERE state = 'published' AND published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
+))`,
+  'clean-published': `DELETE FROM {{from}} WHERE state = 'published' AND ctid = ANY (ARRAY(
+  SELECT ctid FROM {{from}}
+  WHERE state = 'published' AND published_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
   ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
-)
-DELETE FROM {{from}} event USING old
-WHERE event.event_id = old.event_id AND event.created_at = old.created_at AND event.state = 'published'`,
+))`,
   'delete-published': `DELETE FROM {{outbox}} WHERE event_id = ANY ($1::text::uuid[]) AND state = 'published'`,
   'enqueue-dedup': `WITH event AS (
   SELECT DISTINCT ON (id) * FROM unnest($1::text::uuid[], $2::text::text[], $3::text::text[], $4::text::text[],
@@ -460,8 +457,8 @@ ALTER TABLE {{partition_default}} SET ({{storage}});`,
     OR EXISTS (SELECT 1 FROM {{partition}} WHERE state IN ('scheduled', 'retrying', 'leased'))
     OR EXISTS (SELECT 1 FROM {{partition}} WHERE state = 'held' AND key IS NOT NULL) AS pending,
   EXISTS (SELECT 1 FROM {{partition}} WHERE state = 'dead') AS dead,
-  EXISTS (SELECT 1 FROM {{partition}} WHERE state = 'published'
-    AND published_at >= clock_timestamp() - $1::text::float8 * interval '1 millisecond') AS recent`,
+  COALESCE((SELECT max(published_at) FROM {{partition}} WHERE state = 'published')
+    >= clock_timestamp() - $1::text::float8 * interval '1 millisecond', false) AS recent`,
   'partition-old': `SELECT quote_ident(namespace.nspname) || '.' || quote_ident(class.relname) AS partition
 FROM pg_inherits JOIN pg_class class ON class.oid = inhrelid JOIN pg_namespace namespace ON namespace.oid = relnamespace,
   LATERAL (SELECT substring(pg_get_expr(class.relpartbound, class.oid) FROM $$TO \\('(.*)'\\)$$)::timestamptz AS ended) AS bound
@@ -596,7 +593,7 @@ SELECT
   EXTRACT(EPOCH FROM clock_timestamp() - LEAST(
     (SELECT created_at FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT 1),
     (SELECT created_at FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
-      AND available_at <= clock_timestamp() ORDER BY available_at, sequence LIMIT 1)
+      AND available_at <= (SELECT clock_timestamp()) ORDER BY available_at, sequence LIMIT 1)
   ))::text AS oldest
 FROM (
   SELECT count(*)::text AS timers, count(*) FILTER (WHERE state = 'scheduled')::text AS scheduled,

@@ -25,16 +25,12 @@ export const mutations: Mutation[] = [
   {
     name: 'the cleaner removes whatever has a time of publishing, whatever its state',
     file: SQL,
-    find: `WHERE state = 'published' AND published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
-  ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
-)
-DELETE FROM {{from}} event USING old
-WHERE event.event_id = old.event_id AND event.created_at = old.created_at AND event.state = 'published'`,
-    replace: `WHERE published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
-  ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
-)
-DELETE FROM {{from}} event USING old
-WHERE event.event_id = old.event_id AND event.created_at = old.created_at`,
+    find: `DELETE FROM {{from}} WHERE state = 'published' AND ctid = ANY (ARRAY(
+  SELECT ctid FROM {{from}}
+  WHERE state = 'published' AND published_at <`,
+    replace: `DELETE FROM {{from}} WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM {{from}}
+  WHERE published_at <`,
     test: 'test/postgres/cleaner.test.ts',
     expects: 'and nothing else',
     needs,
@@ -42,12 +38,12 @@ WHERE event.event_id = old.event_id AND event.created_at = old.created_at`,
   {
     name: 'the cleaner waits for rows that others have locked',
     file: SQL,
-    find: `  ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
-)
-DELETE FROM {{from}}`,
-    replace: `  ORDER BY published_at LIMIT $2::text::int FOR UPDATE
-)
-DELETE FROM {{from}}`,
+    find: `  SELECT ctid FROM {{from}}
+  WHERE state = 'published' AND published_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
+  ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED`,
+    replace: `  SELECT ctid FROM {{from}}
+  WHERE state = 'published' AND published_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
+  ORDER BY published_at LIMIT $2::text::int FOR UPDATE`,
     test: 'test/postgres/cleaner.test.ts',
     expects: 'waits for nobody',
     needs,
@@ -118,6 +114,19 @@ DELETE FROM {{from}}`,
     replace: '',
     test: 'test/postgres/admin.test.ts',
     expects: 'no more than were expected',
+    needs,
+  },
+  {
+    name: 'the cleaner looks at everything that was published, to find nothing old',
+    file: SQL,
+    find: `  SELECT ctid FROM {{from}}
+  WHERE state = 'published' AND published_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
+  ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED`,
+    replace: `  SELECT ctid FROM {{from}}
+  WHERE state = 'published' AND published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
+  ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED`,
+    test: 'test/postgres/cleaner.test.ts',
+    expects: 'only at what is old',
     needs,
   },
 ]

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { State } from '../../src/outbox/admin.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
-import { scale, tier } from '../support/scale.ts'
+import { scale } from '../support/scale.ts'
 import { type TestOutbox, testOutbox } from './admin-support.ts'
 
 const ROWS = scale({ test: 200_000, full: 1_000_000, torture: 10_000_000 })
@@ -53,16 +53,10 @@ describe.each(['postgres', 'postgres15'] as const)(`stats of ${ROWS} rows on %s`
   test('read no more than they may, however large the table is', async () => {
     const touched = `SELECT blks_read + blks_hit AS n FROM pg_stat_database WHERE datname = current_database()`
     const before = Number((await t.query(touched))[0]!['n'])
-    const took: number[] = []
-    for (let n = 0; n < 20; n++) {
-      const began = performance.now()
-      await admin.stats()
-      took.push(performance.now() - began)
-    }
+    for (let n = 0; n < 20; n++) await admin.stats()
     await expect
       .poll(async () => Number((await t.query(touched))[0]!['n']) - before, { timeout: 20_000 })
       .toBeGreaterThan(1000)
-    expect((Number((await t.query(touched))[0]!['n']) - before) / 20).toBeLessThan(60_000)
-    if (tier !== 'test') expect(Math.min(...took), `best of ${took.map(Math.round)}`).toBeLessThan(50)
+    expect((Number((await t.query(touched))[0]!['n']) - before) / 20).toBeLessThan(50_000)
   })
 })

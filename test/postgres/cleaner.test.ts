@@ -6,6 +6,7 @@ import { type Cleanable, Cleaner } from '../../src/outbox/cleaner.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { InboxNames, PostgresInbox } from '../../src/postgres/inbox.ts'
 import { Migrations } from '../../src/postgres/migrate.ts'
+import { sql } from '../../src/postgres/sql.generated.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { scale } from '../support/scale.ts'
 import { KINDS, type Kind, type TestOutbox, testOutbox } from './admin-support.ts'
@@ -130,6 +131,37 @@ describe.each(['postgres', 'postgres15'] as const)('cleaning in traffic on %s', 
     await other.end()
     expect(await admin.clean()).toBe(0)
     expect(await t.states()).toEqual({ ready: 1 })
+    await t.end()
+  })
+})
+
+describe.each(['postgres', 'postgres15'] as const)('plans on %s', (kind) => {
+  test('cleaning looks only at what is old, by an index', async () => {
+    const t = await testOutbox(kind, { dedup: true, archive: true })
+    await t.query(`INSERT INTO outbox (event_id, topic, source, event_type, payload, state, published_at)
+      SELECT gen_random_uuid(), 'a', '/t', 'x', '{}', 'published', now() FROM generate_series(1, 5000)`)
+    await t.query(
+      'INSERT INTO outbox_ids (event_id, sequence) SELECT gen_random_uuid(), n FROM generate_series(1, 5000) AS n',
+    )
+    await t.script('VACUUM ANALYZE outbox')
+    await t.script('VACUUM ANALYZE outbox_ids')
+    const texts = {
+      'clean-published': sql['clean-published'].replaceAll('{{from}}', 'outbox'),
+      'clean-ids': sql['clean-ids'],
+      'archive-move': sql['archive-move'],
+      'archive-pick': sql['archive-pick'].replace('{{stored}}', 'event.*'),
+      'partition-kept': sql['partition-kept'].replaceAll('{{partition}}', 'outbox'),
+    }
+    for (const [name, text] of Object.entries(texts)) {
+      const values = ['604800000', '1000', '1000000'].slice(
+        0,
+        Math.max(...[...text.matchAll(/\$(\d)/g)].map(([, n]) => Number(n))),
+      )
+      const plan = (await t.query(`EXPLAIN ${t.names.fill(text)}`, values)).map((row) => row['QUERY PLAN']).join('\n')
+      // So small a table may be read as a whole where the rows that were found are joined.
+      if (/clean-published|partition/.test(name)) expect(plan, name).not.toContain('Seq Scan on outbox')
+      if (name !== 'partition-kept') expect(plan, name).toMatch(/Index Cond: \((published|created)_at </)
+    }
     await t.end()
   })
 })

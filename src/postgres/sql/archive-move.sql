@@ -3,7 +3,7 @@
 
 WITH old AS (
   SELECT event_id, created_at FROM {{outbox}}
-  WHERE state = 'published' AND published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
+  WHERE state = 'published' AND published_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
   ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
 ), removed AS (
   DELETE FROM {{outbox}} event USING old

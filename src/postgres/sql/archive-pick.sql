@@ -5,7 +5,7 @@ WITH old AS (
   SELECT event_id, created_at, published_at,
     COALESCE(octet_length(payload::text), octet_length(payload_bytes)) AS size
   FROM {{outbox}}
-  WHERE state = 'published' AND published_at < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
+  WHERE state = 'published' AND published_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
   ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
 ), fitting AS (
   SELECT event_id, created_at FROM (

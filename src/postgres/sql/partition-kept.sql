@@ -5,5 +5,5 @@ SELECT EXISTS (SELECT 1 FROM {{partition}} WHERE state = 'ready')
     OR EXISTS (SELECT 1 FROM {{partition}} WHERE state IN ('scheduled', 'retrying', 'leased'))
     OR EXISTS (SELECT 1 FROM {{partition}} WHERE state = 'held' AND key IS NOT NULL) AS pending,
   EXISTS (SELECT 1 FROM {{partition}} WHERE state = 'dead') AS dead,
-  EXISTS (SELECT 1 FROM {{partition}} WHERE state = 'published'
-    AND published_at >= clock_timestamp() - $1::text::float8 * interval '1 millisecond') AS recent
+  COALESCE((SELECT max(published_at) FROM {{partition}} WHERE state = 'published')
+    >= clock_timestamp() - $1::text::float8 * interval '1 millisecond', false) AS recent

@@ -23,7 +23,7 @@ SELECT
   EXTRACT(EPOCH FROM clock_timestamp() - LEAST(
     (SELECT created_at FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT 1),
     (SELECT created_at FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
-      AND available_at <= clock_timestamp() ORDER BY available_at, sequence LIMIT 1)
+      AND available_at <= (SELECT clock_timestamp()) ORDER BY available_at, sequence LIMIT 1)
   ))::text AS oldest
 FROM (
   SELECT count(*)::text AS timers, count(*) FILTER (WHERE state = 'scheduled')::text AS scheduled,
