@@ -183,6 +183,18 @@ export const METRICS: readonly Metric[] = [
     from: { 'task.failed': ({ task }, write) => write({ task }, 1) },
   },
   {
+    kind: 'counter',
+    name: 'waybill_cleaned_total',
+    help: 'What cleaners removed because it was no longer needed, by what (rows, partitions).',
+    labels: ['store', 'what'],
+    from: {
+      'cleaner.cleaned': ({ store, count, partitions }, write) => {
+        write({ store, what: 'rows' }, count)
+        write({ store, what: 'partitions' }, partitions)
+      },
+    },
+  },
+  {
     kind: 'gauge',
     name: 'waybill_relay_shards',
     help: 'In how many shards this relay reads its outbox, by reader (owner, lease).',
