@@ -142,9 +142,11 @@ export class StreamSession implements Session<StreamDelivery> {
     const { reader, writer, consumer, readerId, onAbandon } = this.#parts
     try {
       if (this.#lost.signal.aborted) throw this.#lost.signal.reason
-      if (this.#reading !== undefined && readerId !== undefined) await writer.command(['client', 'unblock', readerId])
       // Whatever a read still brings is ours, and must be given back too.
-      await this.#reading
+      while (this.#reading !== undefined) {
+        if (readerId !== undefined) await writer.command(['client', 'unblock', readerId])
+        await this.#reading
+      }
       for (const stream of this.#settings.streams) await this.#member.leave(stream)
     } catch (error) {
       onAbandon(consumer)
@@ -160,16 +162,20 @@ export class StreamSession implements Session<StreamDelivery> {
 
   /** One at a time. What it brings is stock, whoever waits for it by then. */
   #read(count: number): void {
-    if (this.#reading !== undefined) return
-    this.#reading = this.#readNow(Math.min(count, this.#settings.batch))
+    if (this.#reading === undefined) this.#startRead(Math.min(count, this.#settings.batch))
+  }
+
+  #startRead(count: number): void {
+    const reading = this.#readNow(count)
       .catch((error) => {
         this.#judge(error)
         this.#trouble = error
       })
       .finally(() => {
-        this.#reading = undefined
+        if (this.#reading === reading) this.#reading = undefined
         this.#wake()
       })
+    this.#reading = reading
   }
 
   async #readNow(count: number): Promise<void> {
@@ -179,8 +185,11 @@ export class StreamSession implements Session<StreamDelivery> {
     const args = ['xreadgroup', 'GROUP', group, this.#parts.consumer, 'COUNT', String(count), 'BLOCK', String(block)]
     const command = [...args, 'STREAMS', ...keys, ...keys.map(() => '>')]
     const reply = await this.#parts.reader.command(command, { key: keys[0]!, timeout: timeout + block })
-    for (const one of listOf(reply)) {
-      const [key, entries] = listOf(one)
+    const groups = listOf(reply).map(listOf)
+    // Where there is a whole batch there may be more: the server looks for it while this one is decoded.
+    const whole = groups.reduce((sum, [, entries]) => sum + listOf(entries).length, 0) >= count
+    if (whole && this.#stock.length === 0 && !this.#over) this.#startRead(count)
+    for (const [key, entries] of groups) {
       const stream = streams.length === 1 ? streams[0]! : streams.find((known) => known.key === textOf(key))!
       for (const entry of listOf(entries)) {
         const [id, fields] = listOf(entry)
