@@ -54,20 +54,23 @@ export const leaseCases: readonly StoreCase<OutboxProbe>[] = [
       zombie.clock.stop()
       const relay = probe.relay({ reader: 'lease' })
       const session = await relay.open()
-      const again = await relay.receive(session, 3)
+      // They may come one by one: any of them may have killed the relay before.
+      const [first] = await relay.receive(session, 1)
+      const stale = await lost.settle(taken.map((delivery, i) => [delivery, [DONE, retry(), dead()][i]!] as const))
+      strictEqual(stale, 3, 'what the first settles now changes nothing, and is counted')
+      strictEqual((await probe.entry(first!.message)).state, 'leased')
+      const again = [first!]
+      strictEqual(await relay.settle(session, DONE, first!), 0)
+      while (again.length < 3) {
+        const [next] = await relay.receive(session, 1)
+        again.push(next!)
+        strictEqual(await relay.settle(session, DONE, next!), 0)
+      }
       deepStrictEqual(ids(again).sort(), ids(events).sort())
       deepStrictEqual(
         again.map(({ attempts }) => attempts),
         [1, 1, 1],
       )
-      const stale = await lost.settle([
-        [taken[0]!, DONE],
-        [taken[1]!, retry()],
-        [taken[2]!, dead()],
-      ])
-      strictEqual(stale, 3, 'what the first settles now changes nothing, and is counted')
-      deepStrictEqual(await probe.states(), { leased: 3 })
-      strictEqual(await relay.settle(session, DONE, ...again), 0)
       for (const { attempts, state } of await probe.entries()) deepStrictEqual([state, attempts], ['published', 1])
     },
   },
