@@ -5,7 +5,7 @@ import type { FillOptions, OutboxNames } from './names.ts'
 import { deliveryOf, largePayloads, type OutboxDelivery, type Row, rowOf, withinBytes } from './row.ts'
 import { sql } from './sql.generated.ts'
 
-/** While there is always more ahead, what came to light behind is looked for this often, in milliseconds. */
+/** While there is always more ahead and none has a key, what came to light behind is looked for this often, in ms. */
 const LOOK_BEHIND_EVERY = 100
 /** Looking behind may cost at most this part of the time: dead rows that no vacuum may remove make it dear. */
 const LOOK_BEHIND_SHARE = 0.1
@@ -67,7 +67,7 @@ export class OwnerScan {
     }
     if (rung) {
       this.lookEverywhere()
-      add(await this.#ahead(count))
+      add(await this.#inOrder(count, false))
     } else if (this.#quiet && !(await this.look())) {
       return NOTHING
     }
@@ -82,10 +82,24 @@ export class OwnerScan {
     if (now >= this.#timersAt) add(await this.#timers(count))
     if (now >= this.#keysAt) await this.#findOpenKeys()
     if (this.#openKeys.size > 0 && found.length < count) add(await this.#held(count - found.length))
-    if (lookBehind && found.length < count) add(await this.#behind(count - found.length))
-    if (found.length < count) add(await this.#ahead(count - found.length))
+    if (found.length < count) add(await this.#inOrder(count - found.length, lookBehind))
     // Before the flow goes idle, look everywhere.
-    if (found.length === 0 && !lookBehind) add(await this.#behind(count))
+    if (found.length === 0 && !lookBehind) add(await this.#behind(count, this.#mark))
+  }
+
+  /**
+   * What is ahead, and before it what came to light behind. An event with a lower number may have been committed just
+   * before a later one of its key that is read now: so where there are keys, one looks behind afterwards, never before.
+   */
+  async #inOrder(count: number, lookBehind: boolean): Promise<readonly Row[]> {
+    const mark = this.#mark
+    const ahead = await this.#ahead(count)
+    if (!lookBehind && ahead.every(({ key }) => key === undefined)) return ahead
+    const behind = await this.#behind(count, mark)
+    if (behind.length === 0) return ahead
+    const kept = ahead.slice(0, count - behind.length)
+    this.#mark = kept.at(-1)?.sequence ?? mark
+    return [...behind, ...kept]
   }
 
   /** These are in the held lane now. Whether something still blocks them is looked at next time. */
@@ -148,9 +162,9 @@ export class OwnerScan {
     return rows
   }
 
-  async #behind(count: number): Promise<Row[]> {
+  async #behind(count: number, mark: string): Promise<Row[]> {
     const began = this.#clock.monotonic()
-    const rows = await this.#read('behind', [this.#mark, String(count), this.#inHandArray()])
+    const rows = await this.#read('behind', [mark, String(count), this.#inHandArray()])
     const took = this.#clock.monotonic() - began
     const pause = Math.max(LOOK_BEHIND_EVERY, took / LOOK_BEHIND_SHARE)
     this.#lookBehindAt = rows.length >= count ? 0 : this.#clock.monotonic() + pause
