@@ -16,6 +16,6 @@ export type InboxAnswer = 'new' | 'done' | 'busy'
 export interface InboxStore<Tx = unknown> {
   readonly name: string
   receive(tx: Tx, key: InboxKey): Promise<InboxAnswer>
-  /** Forgets what is older than `retention` milliseconds, at most `limit`; answers how many. */
-  clean(options: { retention: number; limit: number }): Promise<number>
+  /** Forgets what is older than `retention` milliseconds (its own when none is given), at most `limit`; answers how many. */
+  clean(options: { retention?: number; limit?: number }): Promise<number>
 }

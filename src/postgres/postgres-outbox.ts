@@ -1,16 +1,21 @@
-import { checkOptions, Message, oneOf, WaybillError } from '../core/index.ts'
+import { checkOptions, type Duration, Message, oneOf, WaybillError } from '../core/index.ts'
 import type { Database } from '../drivers/sql.ts'
 import { topicOf } from '../flow/index.ts'
 import type { OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
 import { PostgresOutboxAdmin } from './admin.ts'
+import type { ArchiveTarget } from './cleaner.ts'
 import { PostgresLeadership } from './leadership.ts'
 import { Migrations } from './migrate.ts'
-import { OUTBOX_OPTIONS as OUTBOX_SCHEMA_OPTIONS, type OutboxSchemaOptions } from './migrate-tables.ts'
+import {
+  type MigrationsOptions,
+  OUTBOX_OPTIONS as OUTBOX_SCHEMA_OPTIONS,
+  type OutboxSchemaOptions,
+} from './migrate-tables.ts'
 import { OutboxNames } from './names.ts'
 import { Enqueue, type PostgresEnqueueOptions } from './outbox.ts'
 import { PostgresReader } from './reader.ts'
 
-export interface PostgresOutboxOptions extends OutboxSchemaOptions {
+export interface PostgresOutboxOptions extends Omit<OutboxSchemaOptions, 'archive'> {
   /** Default `outbox`. With a schema before it if needed: `billing.outbox`. */
   table?: string
   /** The topic of events for which none is given. Default: the event's type. */
@@ -22,17 +27,23 @@ export interface PostgresOutboxOptions extends OutboxSchemaOptions {
   wake?: 'flag' | 'off'
   /** Takes a pool in place of a transaction: the event is then committed on its own. Default false. */
   allowPool?: boolean
+  /** How long published events are kept by the cleaner. Default 7 days. */
+  retention?: Duration
+  /** Where the cleaner puts what it removes: a table beside the outbox, or compressed files. Default: nowhere. */
+  archive?: ArchiveTarget
   /** Prepares the relay's statements. Default true; off by itself behind a pooler in transaction mode. */
   prepare?: boolean
 }
 
-const OPTIONS = ['table', 'topic', 'wake', 'allowPool', 'prepare', ...OUTBOX_SCHEMA_OPTIONS] as const
+const OPTIONS = ['table', 'topic', 'wake', 'allowPool', 'retention', 'prepare', ...OUTBOX_SCHEMA_OPTIONS] as const
 
 /** An outbox in a PostgreSQL table. */
 export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxReader {
   readonly names: OutboxNames
   readonly admin: PostgresOutboxAdmin
   readonly leadership: PostgresLeadership
+  /** What migrations must know of it. */
+  readonly schema: MigrationsOptions
   readonly #db: Database<Tx>
   readonly #enqueue: Enqueue
   readonly #prepare: boolean
@@ -46,11 +57,11 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
     this.#db = db
     this.#current = current
     this.#prepare = prepare
-    this.admin = new PostgresOutboxAdmin(db, this.names)
+    const { retention, archive } = options
+    this.admin = new PostgresOutboxAdmin(db, this.names, defined({ retention, archive }))
     this.leadership = new PostgresLeadership(db, this.names)
-    const { tenants = false, dedup = false, archive = false, partition } = options
-    const chosen = { tenants, dedup, archive, ...(partition === undefined ? {} : { partition }) }
-    this.#migrations = new Migrations(db, { outbox: this.names, ...chosen })
+    this.schema = { outbox: this.names, ...outboxSchemaOf(options) }
+    this.#migrations = new Migrations(db, this.schema)
     this.#enqueue = new Enqueue({
       names: this.names,
       wake: oneOf('outbox: wake', wake, ['flag', 'off']) === 'off' ? 'off' : db.single ? 'always' : 'flag',
@@ -94,4 +105,12 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
       'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event)',
     )
   }
+}
+
+function outboxSchemaOf({ tenants, dedup, partition, archive }: PostgresOutboxOptions): OutboxSchemaOptions {
+  return defined({ tenants, dedup, partition, archive: archive === 'table' ? true : undefined })
+}
+
+function defined<T extends object>(options: T): { [Key in keyof T]?: Exclude<T[Key], undefined> } {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never
 }

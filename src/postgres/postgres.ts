@@ -25,12 +25,7 @@ export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> {
     this.database = database
     this.outbox = new PostgresOutbox(database, () => this.current(), options.outbox)
     this.inbox = new PostgresInbox(database, options.inbox)
-    const { tenants, dedup, partition, archive } = options.outbox ?? {}
-    this.migrations = new Migrations(database, {
-      outbox: this.outbox.names,
-      inbox: this.inbox.names,
-      ...defined({ tenants, dedup, partition, archive }),
-    })
+    this.migrations = new Migrations(database, { ...this.outbox.schema, inbox: this.inbox.names })
   }
 
   /** Creates the tables, or brings them up to date. On request only, safe to repeat, and to run on many at once. */
@@ -49,8 +44,4 @@ export function postgres<Tx>(options: PostgresOptions<EmbeddedOf<Tx>>): Postgres
 export function postgres(options: PostgresOptions<unknown>): Postgres {
   checkOptions('postgres', options, ['pool', 'outbox', 'inbox'])
   return new Postgres(databaseOf(options.pool), options)
-}
-
-function defined<T extends object>(options: T): { [Key in keyof T]?: Exclude<T[Key], undefined> } {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never
 }

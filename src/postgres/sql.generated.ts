@@ -178,7 +178,7 @@ SELECT event_id::text AS event_id, sequence::text AS sequence{{woken}} FROM inse
   'enqueued': `SELECT event_id::text AS event_id, sequence::text AS sequence FROM {{outbox}} WHERE event_id = ANY ($1::text::uuid[])`,
   'inbox-clean': `DELETE FROM {{inbox}} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM {{inbox}}
-  WHERE created_at < clock_timestamp() - $1::double precision * interval '1 millisecond'
+  WHERE created_at < (SELECT clock_timestamp()) - $1::double precision * interval '1 millisecond'
   LIMIT $2::int
   FOR UPDATE SKIP LOCKED
 ))`,

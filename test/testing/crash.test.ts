@@ -89,7 +89,7 @@ describe('crash', () => {
   })
 
   test('a script that does not end is killed, and what it printed is told', async () => {
-    const running = runScript({ script, args: ['wait'], timeout: 1500 })
+    const running = runScript({ script, args: ['wait'], timeout: 4000 })
     await expect(running.finished).rejects.toThrow(/has not ended; it printed: (.|\n)*waiting/)
     expect(() => process.kill(running.pid, 0)).toThrow('ESRCH')
   })
