@@ -56,6 +56,10 @@ const unit = by('postgres/unit-of-work')
 const crash = by('postgres/faults/crash')
 const many = by('postgres/faults/many')
 const poison = by('postgres/faults/poison')
+const order = by('postgres/faults/order')
+const restart = by('postgres/faults/restart')
+const wake = by('postgres/faults/wake')
+const writers = by('postgres/faults/writers')
 const zombie = by('postgres/faults/zombie')
 const sqlOf = by('drivers/sql-of')
 const database = by('drivers/database')
@@ -365,6 +369,7 @@ const postgresRows: Chapter = {
       tests: [
         conformance('owner: a session that waits is woken by a commit'),
         owner('started, it is woken by a commit'),
+        wake('an event committed while the relay goes idle is dispatched within 50 ms'),
         flow('waits longer and longer, up to poll.max, and shortly again after something came'),
         broken('behind a pooler nothing is prepared, and listening is refused'),
       ],
@@ -399,6 +404,7 @@ const postgresRows: Chapter = {
         owner('a key waits for its failed event, in order; other keys go on'),
         owner('a dead event blocks its key until it is discarded, or re-armed in its place'),
         owner('with deadKey: continue a key goes on without its dead event'),
+        order('a number drawn early and committed late goes out before the next of its key'),
         enqueue('serialize: numbers of one key are in commit order, whoever began first'),
         many('one owner at a time, 2 processes: nothing is in flight twice, every key in order'),
       ],
@@ -420,6 +426,9 @@ const postgresRows: Chapter = {
         cleaner('removes at most as many as it may, the oldest first'),
         owner('with deleteOnPublish nothing is left'),
         partitions('are dropped once all in them is published and past the retention'),
+        by('postgres/wiring')(
+          'one cleaner for outbox and inbox, with the retention and the archive the outbox was given',
+        ),
         archive('what is read back is what was relayed'),
         archive('killed between the file and the removal: nothing is lost'),
       ],
@@ -503,6 +512,16 @@ const faultRows: Chapter = {
     },
     {
       id: 'F-6',
+      text: 'PostgreSQL restarted in the middle, again and again; the broker down for many leases',
+      tests: [restart('outages')],
+    },
+    {
+      id: 'F-7',
+      text: 'Writers that commit, roll back, use savepoints, prepare and wait; a transaction left open for the whole run',
+      tests: [writers('writers of all kinds')],
+    },
+    {
+      id: 'F-8',
       text: 'Bad input: one clear error each, nothing lost, nothing half-done',
       tests: [
         enqueue('bad input'),
