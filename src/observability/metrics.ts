@@ -1,11 +1,11 @@
 import { checkOptions, describe, type TelemetryName, telemetry, WaybillError, wholeNumber } from '../core/index.ts'
 import { boundedLabel } from './label.ts'
 import { type Labels, METRICS, type Metric, type Write } from './metrics-table.ts'
+import { CounterTally, HistogramTally } from './tally.ts'
 
 /** What we call of `prom-client`. */
 export interface PromClient {
   readonly Counter: new (config: PromConfig) => { inc(labels: Labels, value: number): void }
-  readonly Histogram: new (config: PromConfig) => { observe(labels: Labels, value: number): void }
   readonly Gauge: new (config: PromConfig) => { set(labels: Labels, value: number): void }
   readonly register: PromRegistry
 }
@@ -14,12 +14,13 @@ interface PromConfig {
   name: string
   help: string
   labelNames: string[]
-  buckets?: number[]
   registers: never[]
 }
 
 export interface PromRegistry {
   getSingleMetric(name: string): unknown
+  // A metric of our own has the methods a registry calls; its type asks for more.
+  registerMetric(metric: never): void
 }
 
 export interface MetricsOptions {
@@ -92,21 +93,30 @@ function writerOf(
 }
 
 function open(client: PromClient, registry: PromRegistry, metric: Metric, labelNames: string[]): Write {
-  const { kind, name, help, buckets } = metric
+  const { kind, name, help, buckets = [] } = metric
   const config = { name, help, labelNames, registers: [registry] as never[] }
   const known = registry.getSingleMetric(name)
-  if (kind === 'counter') {
-    const counter = (known ?? new client.Counter(config)) as InstanceType<PromClient['Counter']>
-    return (labels, value) => counter.inc(labels, value)
-  }
   if (kind === 'gauge') {
     const gauge = (known ?? new client.Gauge(config)) as InstanceType<PromClient['Gauge']>
     return (labels, value) => gauge.set(labels, value)
   }
-  const sized = buckets === undefined ? config : { ...config, buckets: [...buckets] }
-  const histogram = (known ?? new client.Histogram(sized)) as InstanceType<PromClient['Histogram']>
+  if (kind === 'counter') {
+    const counter = (known ?? new client.Counter(config)) as Collected<InstanceType<PromClient['Counter']>>
+    const tally = tallies.get(counter) ?? new CounterTally(labelNames)
+    tallies.set(counter, tally)
+    counter.collect = () => tally.flush((labels, value) => counter.inc(labels, value))
+    return (labels, value) => tally.add(labels, value)
+  }
+  const histogram = known instanceof HistogramTally ? known : new HistogramTally(name, help, labelNames, buckets)
+  registry.registerMetric(histogram as never)
   return (labels, value) => histogram.observe(labels, value)
 }
+
+/** A later recorder goes on with what an earlier one has not handed over. */
+const tallies = new WeakMap<object, CounterTally>()
+
+/** What prom-client calls before it reads a metric. */
+type Collected<Metric> = Metric & { collect?: () => void }
 
 function typeBound(types: number | readonly string[]): Bound {
   if (Array.isArray(types)) return boundedLabel(types)
@@ -121,7 +131,7 @@ function tenantBound(tenants: readonly string[] | undefined): Bound | undefined 
 }
 
 function checkClient(client: PromClient | undefined): PromClient {
-  if (typeof client?.Counter === 'function' && typeof client.Histogram === 'function') return client
+  if (typeof client?.Counter === 'function' && typeof client.Gauge === 'function') return client
   const text = "recordMetrics: client must be the module prom-client, as in import * as client from 'prom-client'"
   throw new WaybillError('INVALID_OPTION', text)
 }

@@ -1,0 +1,101 @@
+import type { Labels } from './metrics-table.ts'
+
+/**
+ * What was counted since the last scrape. A registry checks and hashes labels with every call, which costs more than all
+ * the rest of a relay's work on a message; kept here, it is done once per scrape.
+ */
+export class CounterTally {
+  readonly #labelNames: readonly string[]
+  readonly #sums = new Map<string, { readonly labels: Labels; value: number }>()
+
+  constructor(labelNames: readonly string[]) {
+    this.#labelNames = labelNames
+  }
+
+  add(labels: Labels, value: number): void {
+    const key = keyOf(labels, this.#labelNames)
+    const sum = this.#sums.get(key)
+    if (sum === undefined) this.#sums.set(key, { labels, value })
+    else sum.value += value
+  }
+
+  /** Hands everything over, and is empty. */
+  flush(inc: (labels: Labels, value: number) => void): void {
+    for (const { labels, value } of this.#sums.values()) inc(labels, value)
+    this.#sums.clear()
+  }
+}
+
+interface Series {
+  readonly labels: Labels
+  /** How many fell into each bucket, and past the last. */
+  readonly buckets: number[]
+  sum: number
+  count: number
+}
+
+/** A histogram of our own that a registry of prom-client can hold: it asks `get` when somebody scrapes. */
+export class HistogramTally {
+  readonly type = 'histogram'
+  readonly aggregator = 'sum'
+  readonly name: string
+  readonly help: string
+  readonly #labelNames: readonly string[]
+  readonly #bounds: readonly number[]
+  readonly #series = new Map<string, Series>()
+
+  constructor(name: string, help: string, labelNames: readonly string[], bounds: readonly number[]) {
+    this.name = name
+    this.help = help
+    this.#labelNames = labelNames
+    this.#bounds = bounds
+  }
+
+  observe(labels: Labels, value: number): void {
+    const key = keyOf(labels, this.#labelNames)
+    let series = this.#series.get(key)
+    if (series === undefined) {
+      series = { labels, buckets: new Array<number>(this.#bounds.length + 1).fill(0), sum: 0, count: 0 }
+      this.#series.set(key, series)
+    }
+    let at = 0
+    while (at < this.#bounds.length && value > this.#bounds[at]!) at++
+    series.buckets[at]!++
+    series.sum += value
+    series.count++
+  }
+
+  async get(): Promise<object> {
+    const { name, help, type, aggregator } = this
+    return {
+      name,
+      help,
+      type,
+      aggregator,
+      values: [...this.#series.values()].flatMap((series) => this.#values(series)),
+    }
+  }
+
+  reset(): void {
+    this.#series.clear()
+  }
+
+  #values({ labels, buckets, sum, count }: Series): object[] {
+    let below = 0
+    const values: object[] = this.#bounds.map((le, i) => {
+      below += buckets[i]!
+      return { metricName: `${this.name}_bucket`, labels: { le, ...labels }, value: below }
+    })
+    values.push({ metricName: `${this.name}_bucket`, labels: { le: '+Inf', ...labels }, value: count })
+    values.push({ metricName: `${this.name}_sum`, labels, value: sum })
+    values.push({ metricName: `${this.name}_count`, labels, value: count })
+    return values
+  }
+}
+
+function keyOf(labels: Labels, names: readonly string[]): string {
+  if (names.length === 1) return labels[names[0]!]!
+  let key = ''
+  for (let i = 0; i < names.length; i++) key += `${labels[names[i]!]}\0`
+  return key
+}
