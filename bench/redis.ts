@@ -89,7 +89,7 @@ async function ourConsume(client: Redis, stream: string, group: string, count: n
     handled++
     if (handled === count) finish()
   }
-  const from = broker.source({ stream, group, batch: READ })
+  const from = broker.source({ stream, group, batch: READ / 2 })
   const room = { concurrency: READ, take: READ, buffer: { count: 4 * READ } }
   const flow = new Flow({ name: 'bench', from, step: { each }, ...room })
   await flow.start()

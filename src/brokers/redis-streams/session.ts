@@ -1,9 +1,10 @@
 import { errorSummary, type RawMessage, type Settlement, telemetry, WaybillError } from '../../core/index.ts'
-import { isKind, isWrongServer, listOf, type RedisConnection, type RedisReply, textOf } from '../../drivers/redis.ts'
+import { isKind, isWrongServer, type RedisConnection, type RedisReply } from '../../drivers/redis.ts'
 import type { Delivery, Demand, Session, Settled } from '../../flow/index.ts'
 import { Claims, type Predecessor } from './claims.ts'
 import { sizeOf } from './encoding.ts'
 import { type DeadEntry, type GivenBack, GroupMember, type GroupSettings, type Stream } from './group.ts'
+import { StreamReader } from './reader.ts'
 
 export interface StreamDelivery extends Delivery {
   readonly stream: Stream
@@ -33,13 +34,13 @@ export class StreamSession implements Session<StreamDelivery> {
   readonly #parts: SessionParts
   readonly #member: GroupMember
   readonly #claims: Claims
+  readonly #reader: StreamReader
   readonly #lost = new AbortController()
   readonly #waiting = new Set<AbortController>()
   /** Ours, and not handed out yet. */
   #stock: StreamDelivery[] = []
   /** Ours, and nothing anybody could handle. */
   #bad: { stream: Stream; entry: DeadEntry }[] = []
-  #reading: Promise<void> | undefined
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
@@ -51,6 +52,10 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#parts = parts
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
     this.#claims = new Claims(settings, this.#member, parts.predecessors)
+    this.#reader = new StreamReader(settings, parts.reader, parts.consumer, {
+      onEntry: (stream, id, fields) => this.#accept(stream, id, fields, 0),
+      onRead: (asked, error) => this.#read(asked, error),
+    })
     this.extendEvery = settings.idle / 3
     for (const { lost } of [parts.reader, parts.writer]) {
       if (lost.aborted) this.#lose(lost.reason)
@@ -80,7 +85,7 @@ export class StreamSession implements Session<StreamDelivery> {
       await this.#guard(() => this.#bury())
       if (this.#stock.length === 0) await this.#guard(() => this.#claim(count))
       if (this.#stock.length > 0) return signal.aborted ? [] : this.#give(count, bytes)
-      this.#read(count)
+      this.#reader.want(count)
       if (this.#settings.clock.monotonic() >= until) return []
       await this.#pause(until, signal)
       const trouble = this.#trouble
@@ -95,7 +100,7 @@ export class StreamSession implements Session<StreamDelivery> {
     while (!this.#over && !signal.aborted && this.#stock.length === 0 && this.#trouble === undefined) {
       const now = this.#settings.clock.monotonic()
       if (now >= until || this.#claims.nextAt <= now) return
-      this.#read(this.#settings.batch)
+      this.#reader.want()
       await this.#pause(until, signal)
     }
   }
@@ -143,9 +148,10 @@ export class StreamSession implements Session<StreamDelivery> {
     try {
       if (this.#lost.signal.aborted) throw this.#lost.signal.reason
       // Whatever a read still brings is ours, and must be given back too.
-      while (this.#reading !== undefined) {
+      this.#reader.stop()
+      while (this.#reader.reading !== undefined) {
         if (readerId !== undefined) await writer.command(['client', 'unblock', readerId])
-        await this.#reading
+        await this.#reader.reading
       }
       for (const stream of this.#settings.streams) await this.#member.leave(stream)
     } catch (error) {
@@ -160,42 +166,17 @@ export class StreamSession implements Session<StreamDelivery> {
     return this.#closed || this.#lost.signal.aborted
   }
 
-  /** One at a time. What it brings is stock, whoever waits for it by then. */
-  #read(count: number): void {
-    if (this.#reading === undefined) this.#startRead(Math.min(count, this.#settings.batch))
-  }
-
-  #startRead(count: number): void {
-    const reading = this.#readNow(count)
-      .catch((error) => {
-        this.#judge(error)
-        this.#trouble = error
-      })
-      .finally(() => {
-        if (this.#reading === reading) this.#reading = undefined
-        this.#wake()
-      })
-    this.#reading = reading
-  }
-
-  async #readNow(count: number): Promise<void> {
-    const { group, block, streams, timeout, clock } = this.#settings
-    const asked = clock.monotonic()
-    const keys = streams.map(({ key }) => key)
-    const args = ['xreadgroup', 'GROUP', group, this.#parts.consumer, 'COUNT', String(count), 'BLOCK', String(block)]
-    const command = [...args, 'STREAMS', ...keys, ...keys.map(() => '>')]
-    const reply = await this.#parts.reader.command(command, { key: keys[0]!, timeout: timeout + block })
-    const groups = listOf(reply).map(listOf)
-    // Where there is a whole batch there may be more: the server looks for it while this one is decoded.
-    const whole = groups.reduce((sum, [, entries]) => sum + listOf(entries).length, 0) >= count
-    if (whole && this.#stock.length === 0 && !this.#over) this.#startRead(count)
-    for (const [key, entries] of groups) {
-      const stream = streams.length === 1 ? streams[0]! : streams.find((known) => known.key === textOf(key))!
-      for (const entry of listOf(entries)) {
-        const [id, fields] = listOf(entry)
-        this.#accept(stream, textOf(id), fields!, 0)
-      }
+  #read(asked: number, error: unknown): void {
+    if (error !== undefined) {
+      this.#judge(error)
+      this.#trouble = error
     }
+    this.#hold(asked)
+    this.#wake()
+  }
+
+  /** What was taken in at `asked` or later is ours until then, unless it is kept alive. */
+  #hold(asked: number): void {
     if (this.#stock.length > 0) this.#deadline = Math.min(this.#deadline, asked + this.#settings.idle * 0.9)
   }
 
@@ -208,7 +189,7 @@ export class StreamSession implements Session<StreamDelivery> {
         this.#bad.push({ stream, entry: { id, attempts, reason: `${attempts} attempts: ${errorSummary(error)}` } })
       } else this.#accept(stream, id, fields, attempts)
     }
-    if (this.#stock.length > 0) this.#deadline = Math.min(this.#deadline, asked + this.#settings.idle * 0.9)
+    this.#hold(asked)
   }
 
   #accept(stream: Stream, entry: string, fields: RedisReply, attempts: number): void {
@@ -229,15 +210,9 @@ export class StreamSession implements Session<StreamDelivery> {
       await this.#member.settle(stream, [], [], [entry])
       this.#bad.shift()
       const { id, reason, attempts } = entry
-      const type = '' // nobody could tell
-      telemetry['message.dead'].publish({
-        flow: this.#settings.where,
-        type,
-        id,
-        reason,
-        attempt: attempts + 1,
-        tenant: undefined,
-      })
+      // Its type nobody could tell.
+      const about = { type: '', id, reason, attempt: attempts + 1, tenant: undefined }
+      telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
     }
   }
 

@@ -6,7 +6,7 @@ import { DONE, systemClock } from '../../../src/core/index.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
 import { describeWith } from '../../support/services.ts'
 import { privateRedis } from './private.ts'
-import { factory, fresh, ioredis, message, NEVER } from './support.ts'
+import { factory, fresh, ioredis, message, NEVER, receive } from './support.ts'
 
 /**
  * Every command we send, and how it may look on 6.0. A command that is not here is a command nobody has looked up; a
@@ -85,12 +85,12 @@ describeWith(['redis'], 'redis streams, as the server hears them', () => {
     await publisher.publish([message()], NEVER)
     const source = broker.source({ stream, group: 'g', consumer: 'c', remove: true, block: 20, reclaim: { every: 0 } })
     const session = await source.open()
-    const taken = await session.take({ count: 5, bytes: 1e6 }, NEVER)
+    const taken = await receive(session, 1)
     await session.extend(taken)
     await session.settle(taken.map((delivery) => [delivery, { kind: 'dead', reason: 'r', error: undefined }]))
     const [letter] = await source.deadLetters()
     await source.rearm(letter!.id)
-    const again = await session.take({ count: 5, bytes: 1e6 }, NEVER)
+    const again = await receive(session, 1)
     await session.settle(again.map((delivery) => [delivery, DONE]))
     await source.stats()
     await broker.trimmer({ stream }).runOnce()

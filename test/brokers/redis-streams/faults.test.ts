@@ -9,7 +9,7 @@ import { Flow } from '../../../src/flow/index.ts'
 import { faultProxy, recordTelemetry, runScript } from '../../../src/testing/index.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith, service } from '../../support/services.ts'
-import { fresh, ioredis, message, NEVER } from './support.ts'
+import { fresh, ioredis, message, NEVER, receive } from './support.ts'
 
 async function until(what: string, condition: () => Promise<boolean>, limit = 30_000): Promise<void> {
   const end = performance.now() + limit
@@ -64,7 +64,7 @@ describeWith(['redis'], 'redis streams under faults', () => {
     victim.kill()
     await victim.finished
     const session = await source.open()
-    const [delivery] = await session.take({ count: 10, bytes: 1e6 }, NEVER)
+    const [delivery] = await receive(session, 1)
     expect(delivery?.attempts).toBe(1)
     await session.settle([[delivery!, DONE]])
     await session.close()
@@ -109,7 +109,7 @@ describeWith(['redis'], 'redis streams under faults', () => {
     const publisher = redisStreams({ client }).publisher({ stream })
     for (const session of sessions) {
       await publisher.publish([message()], NEVER)
-      expect(await session.take({ count: 1, bytes: 1 }, NEVER)).toHaveLength(1)
+      await receive(session, 1)
     }
     await publisher.close!()
     const admin = ioredis(url())
@@ -129,8 +129,7 @@ describeWith(['redis'], 'redis streams under faults', () => {
     await publisher.publish([message(), message()], NEVER)
     const options = { stream, group: 'g', block: 20 }
     const zombie = await broker.source({ ...options, reclaim: { idle: '10m' } }).open()
-    const held = await zombie.take({ count: 10, bytes: 1e6 }, NEVER)
-    expect(held).toHaveLength(2)
+    const held = await receive(zombie, 2)
     const heir = await broker.source({ ...options, reclaim: { every: 0, idle: 1 } }).open()
     const taken: unknown[] = []
     await until('taken over', async () => {
@@ -179,13 +178,13 @@ describeWith(['redis'], 'redis streams under faults', () => {
     const publisher = broker.publisher({ stream })
     await publisher.publish([message(), message()], NEVER)
     const first = await source.open()
-    const held = await first.take({ count: 10, bytes: 1e6 }, NEVER)
+    const held = await receive(first, 2)
     proxy.cut()
     await until('it is lost', async () => first.lost.aborted)
     await first.close()
     expect(await first.settle(held.map((delivery) => [delivery, DONE]))).toBe(2)
     const second = await source.open()
-    const again = await second.take({ count: 10, bytes: 1e6 }, NEVER)
+    const again = await receive(second, 2)
     expect(again.map(({ message: { id }, attempts }) => [id, attempts])).toEqual(
       held.map(({ message: { id } }) => [id, 0]),
     )

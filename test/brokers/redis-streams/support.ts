@@ -7,6 +7,7 @@ import {
   type StreamsSourceOptions,
 } from '../../../src/brokers/redis-streams/index.ts'
 import { Message, type RawMessage } from '../../../src/core/index.ts'
+import type { Delivery, Session } from '../../../src/flow/index.ts'
 import type { BrokerFactory } from '../../../src/testing/index.ts'
 
 /** A client that opens no connection by itself: only its settings are wanted. */
@@ -75,4 +76,14 @@ export function factory(
       }
     },
   }
+}
+
+/** Takes until there are so many. */
+export async function receive<D extends Delivery>(session: Session<D>, count: number): Promise<D[]> {
+  const received: D[] = []
+  for (const end = performance.now() + 15_000; received.length < count; ) {
+    if (performance.now() > end) throw new Error(`${received.length} of ${count} have come`)
+    received.push(...(await session.take({ count: count - received.length, bytes: 1e6 }, NEVER)))
+  }
+  return received
 }
