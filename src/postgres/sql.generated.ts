@@ -213,10 +213,14 @@ RETURNING epoch::text AS epoch,
   'leadership-gate': `SELECT shard FROM {{terms}} WHERE shard = -1 FOR UPDATE`,
   'leadership-heartbeat': `UPDATE {{members}} SET expires_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
 WHERE member = $1 AND mode = $2 AND expires_at > clock_timestamp()`,
-  'leadership-join': `WITH other AS (
-  SELECT mode FROM {{members}} WHERE member <> $1 AND mode <> $2 AND expires_at > clock_timestamp() LIMIT 1
+  'leadership-join': `WITH owners AS (
+  SELECT holder FROM {{terms}} WHERE shard >= 0 AND holder <> '' AND expires_at > clock_timestamp()
+), other AS (
+  SELECT mode FROM {{members}} WHERE member <> $1 AND mode <> $2
+    AND (expires_at > clock_timestamp() OR member IN (SELECT holder FROM owners)) LIMIT 1
 ), gone AS (
   DELETE FROM {{members}} WHERE expires_at < clock_timestamp() - interval '1 hour'
+    AND member NOT IN (SELECT holder FROM owners)
 ), joined AS (
   INSERT INTO {{members}} (member, mode, expires_at)
   SELECT $1, $2, clock_timestamp() + $3::text::float8 * interval '1 millisecond'
