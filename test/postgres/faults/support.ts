@@ -107,7 +107,7 @@ let shared: Promise<FreshDatabase> | undefined
 let schemas = 0
 
 /** A schema of its own does for most, and costs less than a database: these tests need many. */
-async function freshSchema(): Promise<{ url: string; drop(): Promise<void> }> {
+async function freshSchema(): Promise<Pick<FreshDatabase, 'url' | 'drop'> & Partial<FreshDatabase>> {
   shared ??= freshDatabase()
   const { url } = await shared
   const schema = `world_${++schemas}`
