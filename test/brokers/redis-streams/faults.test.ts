@@ -122,6 +122,25 @@ describeWith(['redis'], 'redis streams under faults', () => {
     admin.disconnect()
   })
 
+  test('the delay of a retry outlives its session, and so does what it cost', async () => {
+    const stream = fresh()
+    const broker = redisStreams({ client: ioredis(url()) })
+    const publisher = broker.publisher({ stream })
+    const source = broker.source({ stream, group: 'g', block: 20, reclaim: { every: 0, idle: 1 } })
+    await publisher.publish([message()], NEVER)
+    const first = await source.open()
+    const [delivery] = await receive(first, 1)
+    const began = performance.now()
+    await first.settle([[delivery!, { kind: 'retry', after: 1500, charged: true, error: undefined }]])
+    await first.close()
+    const second = await source.open()
+    const [again] = await receive(second, 1)
+    expect(performance.now() - began).toBeGreaterThanOrEqual(1490)
+    expect(again!.attempts).toBe(1)
+    await second.close()
+    await publisher.close!()
+  })
+
   test('a zombie settles nothing that others took over', async () => {
     const stream = fresh()
     const broker = redisStreams({ client: ioredis(url()) })
