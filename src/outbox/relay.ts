@@ -171,6 +171,8 @@ export class Relay extends Worker<Tally> {
       name: `${this.name}: shares`,
       every: this.#lease / 3,
       run: () => this.#rebalance(signal),
+      // Others take a relay that does not say that it lives for dead: it tries again soon.
+      backoff: { min: Math.min(200, this.#lease / 3), max: this.#lease / 3 },
       clock: this.clock,
     })
     await sharing.start()

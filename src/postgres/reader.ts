@@ -1,5 +1,6 @@
 import { hostname } from 'node:os'
 import { telemetry, uuidv7 } from '../core/index.ts'
+import { answered } from '../drivers/connection.ts'
 import type { Database } from '../drivers/sql.ts'
 import type { Source } from '../flow/index.ts'
 import type { Reader, ReaderOptions } from '../outbox/store.ts'
@@ -29,7 +30,11 @@ export class PostgresReader implements Reader {
         : Array.from({ length: shards }, (_, shard) => ownerSource({ ...common, shard, shards, member: this.#member }))
   }
 
-  async share(): Promise<readonly Source[]> {
+  share(): Promise<readonly Source[]> {
+    return this.#answered(this.#share())
+  }
+
+  async #share(): Promise<readonly Source[]> {
     const kind = this.#kind ?? (await this.#choose())
     const refusedBy = await this.#join(kind)
     if (refusedBy !== undefined) {
@@ -45,7 +50,12 @@ export class PostgresReader implements Reader {
   }
 
   async close(): Promise<void> {
-    await this.#leadership.leave(this.#member).catch(() => {})
+    await this.#answered(this.#leadership.leave(this.#member)).catch(() => {})
+  }
+
+  /** A database that does not answer must not keep a relay from its next try, nor from stopping. */
+  #answered<T>(answer: Promise<T>): Promise<T> {
+    return answered(answer, Math.max(1000, this.#options.lease / 3), () => {})
   }
 
   #mode(kind: 'owner' | 'lease'): string {

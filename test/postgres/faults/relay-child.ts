@@ -66,6 +66,6 @@ await worker.start()
 console.log('started')
 process.on('SIGTERM', async () => {
   await worker.stop()
-  await pool.end()
+  console.log('stopped')
   process.exit(0)
 })

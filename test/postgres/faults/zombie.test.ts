@@ -80,3 +80,16 @@ describe('an owner cut off from the database but not from the broker', { timeout
     },
   )
 })
+
+describe('a database that has stopped answering', { timeout: 60_000 }, () => {
+  test.each(['owner', 'lease'] as const)('does not keep a relay that reads as %s from stopping', async (reader) => {
+    const { hostname, port } = new URL(t.database.url)
+    await using proxy = await faultProxy({ host: hostname, port: Number(port) })
+    const child = await t.child({ relay: { reader, lease: 1500, grace: '1s' }, url: proxy.url(t.database.url) })
+    await t.fill(10)
+    await t.settled()
+    proxy.blackHole()
+    child.kill('SIGTERM')
+    await child.line('stopped', 20_000)
+  })
+})
