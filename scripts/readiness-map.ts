@@ -58,6 +58,8 @@ const many = by('postgres/faults/many')
 const poison = by('postgres/faults/poison')
 const order = by('postgres/faults/order')
 const restart = by('postgres/faults/restart')
+const switching = by('postgres/faults/switch')
+const verify = by('postgres/faults/verify')
 const wake = by('postgres/faults/wake')
 const writers = by('postgres/faults/writers')
 const zombie = by('postgres/faults/zombie')
@@ -337,6 +339,7 @@ const postgresRows: Chapter = {
         enqueue('columns hold what the row says: topic, tenant, aggregate, version, times'),
         conformance('list: every event in its state'),
         conformance('modes: changing the way to read loses nothing and publishes nothing twice'),
+        switching('owner, lease, owner: nothing is published again'),
       ],
     },
     {
@@ -372,6 +375,7 @@ const postgresRows: Chapter = {
         wake('an event committed while the relay goes idle is dispatched within 50 ms'),
         flow('waits longer and longer, up to poll.max, and shortly again after something came'),
         broken('behind a pooler nothing is prepared, and listening is refused'),
+        switching('it polls, and an owner says what is lost'),
       ],
     },
     {
@@ -508,7 +512,10 @@ const faultRows: Chapter = {
     {
       id: 'F-5',
       text: 'COMMIT answered with ROLLBACK: an error, no ack',
-      tests: [middleware('COMMIT answered with ROLLBACK: not acked')],
+      tests: [
+        middleware('COMMIT answered with ROLLBACK: not acked'),
+        switching('COMMIT is answered with ROLLBACK: the message is not acked, and comes again'),
+      ],
     },
     {
       id: 'F-6',
@@ -529,6 +536,11 @@ const faultRows: Chapter = {
         owner('a payload of 10 MB goes through'),
         admin('bad input is told, and changes nothing'),
       ],
+    },
+    {
+      id: 'F-9',
+      text: 'What verifies all this finds faults that are planted: a gap skipped, no fence, an early ack, a key out of order, an error swallowed',
+      tests: [verify('the verifiers')],
     },
   ],
 }
