@@ -158,7 +158,9 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   #giveBack(rows: readonly Row[]): Promise<number> {
-    return this.#become(rows.map((row) => ({ id: row.eventId, becomes: 'ready', attempts: Number(row.cells[11]) })))
+    return this.#become(
+      rows.map((row) => ({ id: row.eventId, becomes: 'ready', attempts: Number(row.cells[11] ?? 0) })),
+    )
   }
 
   #become(rows: readonly Becoming[]): Promise<number> {

@@ -1,22 +1,18 @@
 import type { Clock, Settlement } from '../core/index.ts'
-import { type Connection, numberArray, textArray } from '../drivers/sql.ts'
+import { type Connection, textArray } from '../drivers/sql.ts'
 import type { Demand } from '../flow/index.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
 import { deliveryOf, largePayloads, type OutboxDelivery, type Row, rowOf, withinBytes } from './row.ts'
 import { sql } from './sql.generated.ts'
 
-/** While there is always more ahead and none has a key, what came to light behind is looked for this often, in ms. */
-const LOOK_BEHIND_EVERY = 100
-/** Looking behind may cost at most this part of the time: dead rows that no vacuum may remove make it dear. */
-const LOOK_BEHIND_SHARE = 0.1
 const LOOK_FOR_OPEN_KEYS_EVERY = 1000
 const OPEN_KEYS_AT_ONCE = 200
 
 /**
- * What the owner reads next. Four places hold what can be dispatched:
+ * What the owner reads next. Three places hold what can be dispatched:
  *
- * - ahead: ready rows beyond the highest sequence read so far; this is where nearly everything comes from;
- * - behind: ready rows below it, which committed late or were given back;
+ * - ready rows in order, without those in hand: a row that commits late is simply found by the next scan, so there is
+ *   no cursor, and there are no gaps to get wrong;
  * - timers: scheduled rows and retries whose time has come;
  * - held rows of keys that nothing blocks any more.
  *
@@ -26,12 +22,10 @@ const OPEN_KEYS_AT_ONCE = 200
 export class OwnerScan {
   readonly #reader: Connection
   readonly #clock: Clock
-  readonly #sql: Record<'ahead' | 'behind' | 'timers' | 'held' | 'keys' | 'look' | 'large', string>
+  readonly #sql: Record<'ready' | 'timers' | 'held' | 'keys' | 'look' | 'large', string>
   readonly #deadContinues: boolean
   readonly #inHand = new Map<string, OutboxDelivery>()
   readonly #openKeys = new Set<string>()
-  #mark = '0'
-  #lookBehindAt = 0
   #timersAt = 0
   #keysAt = 0
   #keyCursor = ''
@@ -45,8 +39,7 @@ export class OwnerScan {
     this.#deadContinues = fill.deadKey === 'continue'
     const text = (name: keyof typeof sql) => names.fill(sql[name], fill)
     this.#sql = {
-      ahead: text('scan-ahead'),
-      behind: text('scan-behind'),
+      ready: text('scan-ready'),
       timers: text('scan-timers'),
       held: text('scan-held'),
       keys: text('open-keys'),
@@ -67,39 +60,21 @@ export class OwnerScan {
     }
     if (rung) {
       this.lookEverywhere()
-      add(await this.#inOrder(count, false))
+      add(await this.#ready(count))
     } else if (this.#quiet && !(await this.look())) {
       return NOTHING
     }
-    if (found.length === 0) await this.#elsewhere(count, found, add)
+    if (found.length === 0) await this.#everywhere(count, found, add)
     this.#quiet = found.length === 0 && blocked.length === 0
     return { deliveries: await this.#deliveries(found, bytes), blocked }
   }
 
-  async #elsewhere(count: number, found: readonly Row[], add: (rows: readonly Row[]) => void): Promise<void> {
+  async #everywhere(count: number, found: readonly Row[], add: (rows: readonly Row[]) => void): Promise<void> {
     const now = this.#clock.monotonic()
-    const lookBehind = now >= this.#lookBehindAt
     if (now >= this.#timersAt) add(await this.#timers(count))
     if (now >= this.#keysAt) await this.#findOpenKeys()
     if (this.#openKeys.size > 0 && found.length < count) add(await this.#held(count - found.length))
-    if (found.length < count) add(await this.#inOrder(count - found.length, lookBehind))
-    // Before the flow goes idle, look everywhere.
-    if (found.length === 0 && !lookBehind) add(await this.#behind(count, this.#mark))
-  }
-
-  /**
-   * What is ahead, and before it what came to light behind. An event with a lower number may have been committed just
-   * before a later one of its key that is read now: so where there are keys, one looks behind afterwards, never before.
-   */
-  async #inOrder(count: number, lookBehind: boolean): Promise<readonly Row[]> {
-    const mark = this.#mark
-    const ahead = await this.#ahead(count)
-    if (!lookBehind && ahead.every(({ key }) => key === undefined)) return ahead
-    const behind = await this.#behind(count, mark)
-    if (behind.length === 0) return ahead
-    const kept = ahead.slice(0, count - behind.length)
-    this.#mark = kept.at(-1)?.sequence ?? mark
-    return [...behind, ...kept]
+    if (found.length < count) add(await this.#ready(count - found.length))
   }
 
   /** These are in the held lane now. Whether something still blocks them is looked at next time. */
@@ -126,7 +101,6 @@ export class OwnerScan {
 
   /** Nothing that was known about emptiness counts any more. */
   lookEverywhere(): void {
-    this.#lookBehindAt = 0
     this.#timersAt = 0
     this.#keysAt = 0
     this.#quiet = false
@@ -134,12 +108,11 @@ export class OwnerScan {
 
   /** Whether a take would find anything now. One cheap statement, for an idle relay. */
   async look(): Promise<boolean> {
-    const [row] = await this.#reader.read('look', this.#sql.look, [this.#inHandArray()])
+    const [row] = await this.#reader.read('look', this.#sql.look, [this.#inHandRanges()])
     const [ready, timer, blockers] = row!
     this.#nextTimer = timer === null ? Number.POSITIVE_INFINITY : Number(timer)
     const keys = blockers === 't' && this.#clock.monotonic() >= this.#keysAt
     const anything = ready === 't' || this.#nextTimer === 0 || keys
-    if (ready === 't') this.#lookBehindAt = 0
     if (this.#nextTimer === 0) this.#timersAt = 0
     return anything
   }
@@ -149,30 +122,19 @@ export class OwnerScan {
     return this.#nextTimer
   }
 
-  async #ahead(count: number): Promise<Row[]> {
-    const rows = await this.#read('ahead', [this.#mark, String(count)])
-    this.#mark = rows.at(-1)?.sequence ?? this.#mark
-    return rows
+  #ready(count: number): Promise<Row[]> {
+    return this.#read('ready', [String(count), this.#inHandRanges()])
   }
 
   async #timers(count: number): Promise<Row[]> {
-    const rows = await this.#read('timers', [String(count), this.#inHandArray()])
+    const rows = await this.#read('timers', [String(count), this.#inHandRanges()])
     // More may be due already; otherwise somebody may schedule one for the next second.
     this.#timersAt = rows.length >= count ? 0 : this.#clock.monotonic() + 1000
     return rows
   }
 
-  async #behind(count: number, mark: string): Promise<Row[]> {
-    const began = this.#clock.monotonic()
-    const rows = await this.#read('behind', [mark, String(count), this.#inHandArray()])
-    const took = this.#clock.monotonic() - began
-    const pause = Math.max(LOOK_BEHIND_EVERY, took / LOOK_BEHIND_SHARE)
-    this.#lookBehindAt = rows.length >= count ? 0 : this.#clock.monotonic() + pause
-    return rows
-  }
-
   async #held(count: number): Promise<Row[]> {
-    const rows = await this.#read('held', [textArray([...this.#openKeys]), String(count), this.#inHandArray()])
+    const rows = await this.#read('held', [textArray([...this.#openKeys]), String(count), this.#inHandRanges()])
     if (rows.length < count) {
       // What was in hand, or blocked, is told by its settlement, or found by the next look at the keys.
       this.#openKeys.clear()
@@ -204,12 +166,19 @@ export class OwnerScan {
     })
   }
 
-  async #read(place: 'ahead' | 'behind' | 'timers' | 'held', values: readonly string[]): Promise<Row[]> {
+  async #read(place: 'ready' | 'timers' | 'held', values: readonly string[]): Promise<Row[]> {
     return (await this.#reader.read(place, this.#sql[place], values)).map(rowOf)
   }
 
-  #inHandArray(): string {
-    return numberArray([...this.#inHand.keys()])
+  /** As ranges, because what is in hand was mostly read in one go: a few, where a list would be thousands. */
+  #inHandRanges(): string {
+    const numbers = Float64Array.from(this.#inHand.keys(), Number).sort()
+    let text = ''
+    for (let from = 0, to = 0; from < numbers.length; from = to) {
+      for (to = from + 1; numbers[to] === numbers[to - 1]! + 1; ) to++
+      text += `${from === 0 ? '' : ','}[${numbers[from]},${numbers[to - 1]}]`
+    }
+    return `{${text}}`
   }
 }
 

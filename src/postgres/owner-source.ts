@@ -156,7 +156,7 @@ class OwnerSession implements Session<OutboxDelivery> {
       const held = blocked.map((row) => ({
         id: row.eventId,
         becomes: 'held' as const,
-        attempts: Number(row.cells[11]),
+        attempts: Number(row.cells[11] ?? 0),
       }))
       await this.#mixed(held)
       this.#scan.held(blocked)

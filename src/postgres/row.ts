@@ -40,7 +40,7 @@ export function rowOf(cells: readonly Cell[]): Row {
   return {
     eventId: cells[0] as string,
     sequence: cells[1] as string,
-    state: cells[2] as State,
+    state: (cells[2] as State | null) ?? 'ready',
     key: (cells[4] as string | null) ?? undefined,
     size: sizeOf(cells),
     large: cells[13] === null && cells[14] === null,
@@ -63,7 +63,7 @@ export function deliveryOf(
 ): OutboxDelivery {
   const { eventId, sequence, state, key, cells } = row
   const message = messageOf(cells, payload, hex)
-  return { message, key, attempts: Number(cells[11]), size: row.size + 200, eventId, sequence, state }
+  return { message, key, attempts: Number(cells[11] ?? 0), size: row.size + 200, eventId, sequence, state }
 }
 
 function messageOf(cells: readonly Cell[], payload: string | null, hex: string | null): RawMessage {
@@ -77,11 +77,11 @@ function messageOf(cells: readonly Cell[], payload: string | null, hex: string |
     subject,
     datacontenttype,
     dataschema,
-    extensions: extensionsOf(stored, cells[4] as string | null, cells[5] as string, cells[8] as string),
+    extensions: extensionsOf(stored, cells[4] as string | null, cells[5] as string | null, cells[8] as string | null),
   }
   const message =
     payload === null ? rawMessage(attributes, hex ?? '', stored.text) : new Message(attributes, payload, 'json')
-  setTopic(message, cells[3] as string)
+  if (cells[3] !== null) setTopic(message, cells[3] as string)
   return message
 }
 
@@ -94,10 +94,15 @@ function rawMessage(
   return new Message<string | Uint8Array>(attributes, text ? bytes.toString('utf8') : new Uint8Array(bytes), 'raw')
 }
 
-function extensionsOf(stored: StoredAttributes, key: string | null, tenant: string, version: string): Extensions {
-  const extensions: Record<string, ExtensionValue> = { eventversion: Number(version) }
+function extensionsOf(
+  stored: StoredAttributes,
+  key: string | null,
+  tenant: string | null,
+  version: string | null,
+): Extensions {
+  const extensions: Record<string, ExtensionValue> = { eventversion: Number(version ?? 1) }
   if (key !== null) extensions['partitionkey'] = key
-  if (tenant !== '') extensions['tenantid'] = tenant
+  if (tenant !== null && tenant !== '') extensions['tenantid'] = tenant
   for (const name in stored.extensions) {
     const value = stored.extensions[name]!
     extensions[name] = typeof value === 'object' ? new Uint8Array(Buffer.from(value.base64, 'base64')) : value

@@ -306,9 +306,9 @@ WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.sta
   AND event.available_at > clock_timestamp()`,
   'look': `SELECT
   CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} event
-    WHERE state = 'ready' AND sequence NOT IN (SELECT unnest($1::text::bigint[])){{shard}}) THEN 't' END,
+    WHERE state = 'ready' AND NOT sequence <@ $1::text::int8multirange{{shard}}) THEN 't' END,
   (SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}} event
-    WHERE state IN ('scheduled', 'retrying', 'leased') AND sequence NOT IN (SELECT unnest($1::text::bigint[])){{shard}}
+    WHERE state IN ('scheduled', 'retrying', 'leased') AND NOT sequence <@ $1::text::int8multirange{{shard}}
     ORDER BY available_at LIMIT 1),
   CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})) THEN 't' END`,
   'open-keys': `WITH RECURSIVE step AS (
@@ -469,30 +469,21 @@ FROM pg_inherits JOIN pg_class class ON class.oid = inhrelid JOIN pg_namespace n
 WHERE inhparent = '{{outbox}}'::regclass
   AND ended < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
 ORDER BY ended`,
-  'scan-ahead': `SELECT {{columns}},
-  CASE WHEN key IS NOT NULL
-    AND (SELECT EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})))
-    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
-      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
-  THEN 't' END
-FROM {{outbox}} event
-WHERE state = 'ready' AND sequence > $1::text::bigint{{shard}}
-ORDER BY event.sequence LIMIT $2::text::int`,
-  'scan-behind': `SELECT {{columns}},
-  CASE WHEN key IS NOT NULL
-    AND (SELECT EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})))
-    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
-      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
-  THEN 't' END
-FROM {{outbox}} event
-WHERE state = 'ready' AND sequence <= $1::text::bigint AND sequence NOT IN (SELECT unnest($3::text::bigint[])){{shard}}
-ORDER BY event.sequence LIMIT $2::text::int`,
   'scan-held': `SELECT {{columns}}, NULL
 FROM {{outbox}} event
-WHERE key = ANY ($1::text::text[]) AND state = 'held' AND sequence NOT IN (SELECT unnest($3::text::bigint[])){{shard}}
+WHERE key = ANY ($1::text::text[]) AND state = 'held' AND NOT sequence <@ $3::text::int8multirange{{shard}}
   AND NOT EXISTS (SELECT 1 FROM {{outbox}} earlier
     WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{stoppers}}))
 ORDER BY event.sequence LIMIT $2::text::int`,
+  'scan-ready': `SELECT {{columns}},
+  CASE WHEN key IS NOT NULL
+    AND (SELECT EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})))
+    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
+      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
+  THEN 't' END
+FROM {{outbox}} event
+WHERE state = 'ready' AND NOT sequence <@ $2::text::int8multirange{{shard}}
+ORDER BY event.sequence LIMIT $1::text::int`,
   'scan-timers': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
     AND EXISTS (SELECT 1 FROM {{outbox}} earlier
@@ -500,7 +491,7 @@ ORDER BY event.sequence LIMIT $2::text::int`,
   THEN 't' END
 FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
-  AND sequence NOT IN (SELECT unnest($2::text::bigint[])){{shard}}
+  AND NOT sequence <@ $2::text::int8multirange{{shard}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
   'serialize': `SELECT count(pg_advisory_xact_lock(1463897677, bucket)) FROM (
   SELECT DISTINCT ((hashtextextended('{{outbox}}' || key, 0) & 2147483647) % $2::text::int)::int AS bucket

@@ -1,8 +1,8 @@
 -- Events whose time has come: scheduled, retrying, or leased by a relay that let its lease run out.
--- $1 how many, $2 text of an array of sequences in hand.
+-- $1 how many, $2 text of a multirange of sequences in hand.
 --
 -- The clock in a subquery is asked once, and so bounds the index scan; by itself it would be asked for every row that is
--- not due yet. The same with NOT IN: what is in hand is hashed once, where `<> ALL` compares each row with each number.
+-- not due yet.
 
 SELECT {{columns}},
   CASE WHEN key IS NOT NULL
@@ -11,5 +11,5 @@ SELECT {{columns}},
   THEN 't' END
 FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
-  AND sequence NOT IN (SELECT unnest($2::text::bigint[])){{shard}}
+  AND NOT sequence <@ $2::text::int8multirange{{shard}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int

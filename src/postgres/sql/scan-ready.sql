@@ -1,5 +1,7 @@
--- Ready events beyond what was read so far. $1 the sequence read up to, $2 how many.
+-- Ready events in order, without those in hand. $1 how many, $2 text of a multirange of sequences in hand.
 --
+-- One statement, so one snapshot: where a later event of a key can be seen, an earlier one that was committed before it
+-- can be seen too, whatever the order in which their numbers were drawn and committed.
 -- `blocked`: an earlier event of its key has failed or waits. The first EXISTS is asked once per scan; the second, per
 -- row, only where there is any blocker at all. The order is by event.sequence: plain `sequence` would mean the text.
 
@@ -10,5 +12,5 @@ SELECT {{columns}},
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state = 'ready' AND sequence > $1::text::bigint{{shard}}
-ORDER BY event.sequence LIMIT $2::text::int
+WHERE state = 'ready' AND NOT sequence <@ $2::text::int8multirange{{shard}}
+ORDER BY event.sequence LIMIT $1::text::int
