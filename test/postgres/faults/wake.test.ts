@@ -27,7 +27,7 @@ describe('going idle', { timeout: 600_000 }, () => {
       while (process.hrtime.bigint() < spin) await new Promise((resolve) => setImmediate(resolve))
       const [event] = await t.fill(1)
       const committed = Date.now()
-      const started = () => t.journal.read().find(({ what, id }) => what === 'start' && id === event!.id)
+      const started = () => t.journal.read().findLast(({ what, id }) => what === 'start' && id === event!.id)
       await until(
         () => started() !== undefined,
         10_000,
@@ -40,6 +40,7 @@ describe('going idle', { timeout: 600_000 }, () => {
     delays.sort((a, b) => a - b)
     // A machine that is busy with other tests may be late now and then; a wake-up that is missed is late by an hour.
     expect(delays[Math.floor(races * 0.95)]).toBeLessThanOrEqual(50)
+    expect(delays.at(-1)).toBeLessThan(1000)
     expect(await t.problems()).toEqual([])
   })
 })

@@ -47,10 +47,11 @@ async function transact(client: pg.PoolClient, random: SeededRandom, id: number)
     await outbox.enqueue(client, Placed({ n: 0 }, { key }))
     await client.query('ROLLBACK TO SAVEPOINT s')
   } else if (kind === 2) {
+    const name = `writer ${process.pid} ${id}`
     await quiet.enqueue(client, event)
-    await client.query(`PREPARE TRANSACTION 'writer ${id}'`)
+    await client.query(`PREPARE TRANSACTION '${name}'`)
     const commits = random.integer(10) < 7
-    await client.query(`${commits ? 'COMMIT' : 'ROLLBACK'} PREPARED 'writer ${id}'`)
+    await client.query(`${commits ? 'COMMIT' : 'ROLLBACK'} PREPARED '${name}'`)
     return commits ? 1 : 0
   } else if (kind === 3) {
     await outbox.enqueue(client, event, { serialize: true })
@@ -92,12 +93,18 @@ describe('writers of all kinds', { timeout: limit }, () => {
     const write = async (id: number) => {
       const random = seededRandom(id)
       const client = await t.pool.connect()
-      while (left > 0) left -= await transact(client, random, id)
+      while (left > 0) {
+        const done = await transact(client, random, id)
+        left -= done
+      }
       client.release()
     }
     const conflicts = async () => {
       const random = seededRandom(77)
-      while (left > 0) left -= await conflict(random)
+      while (left > 0) {
+        const done = await conflict(random)
+        left -= done
+      }
     }
     // Owners are killed in the middle of whatever they do, a settlement as likely as not.
     let deaths = 0
