@@ -37,9 +37,11 @@ export function databaseOf(given: unknown): Database {
   if (isPostgresJsRoot(given)) return new PostgresJsDatabase(given) as unknown as Database
   if (isPgliteRoot(given)) return new PgliteDatabase(given) as unknown as Database
   const one = isPgClient(given) ? 'a pg Client is a single connection, and more than one is needed' : undefined
+  // A URL holds a password: what was given is never shown.
+  const what = typeof given === 'string' ? 'a text, perhaps a URL,' : `${describe(typeof given)} as given`
   throw new WaybillError(
     'INVALID_OPTION',
-    `${one ?? `${describe(given)} is not a database`}; give a pg Pool, the sql of postgres.js, or a PGlite instance`,
+    `${one ?? `${what} is not a database`}; give a pg Pool, the sql of postgres.js, or a PGlite instance`,
   )
 }
 

@@ -49,7 +49,7 @@ export function eventRow(message: Message, options: EnqueueOptions, topicOf: (me
     JSON.stringify(attributesOf(message, extensions, text)),
     payload,
     hex,
-    options.availableAt === undefined ? null : options.availableAt.toISOString(),
+    timeOf(type, options.availableAt),
   ]
 }
 
@@ -98,6 +98,13 @@ function attributesOf(message: Message, extensions: Message['extensions'], text:
 
 function storedValue(value: ExtensionValue): string | number | boolean | { base64: string } {
   return value instanceof Uint8Array ? { base64: Buffer.from(value).toString('base64') } : value
+}
+
+function timeOf(type: string, at: Date | undefined): string | null {
+  if (at === undefined) return null
+  if (at instanceof Date && !Number.isNaN(at.getTime())) return at.toISOString()
+  const text = `${describe(type)}: availableAt is ${describe(at)}; give a Date, such as new Date(Date.now() + 60_000)`
+  throw new WaybillError('INVALID_OPTION', text)
 }
 
 function checkText(type: string, values: Record<string, string>): void {

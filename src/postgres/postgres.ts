@@ -1,4 +1,4 @@
-import { checkOptions } from '../core/index.ts'
+import { checkOptions, WaybillError } from '../core/index.ts'
 import { databaseOf, type EmbeddedOf, type PoolOf, type SqlRootOf } from '../drivers/database.ts'
 import type { Database } from '../drivers/sql.ts'
 import { PostgresInbox, type PostgresInboxOptions } from './inbox.ts'
@@ -42,6 +42,9 @@ export function postgres<Tx>(options: PostgresOptions<PoolOf<Tx>>): Postgres<Tx>
 export function postgres<Tx>(options: PostgresOptions<SqlRootOf<Tx>>): Postgres<Tx>
 export function postgres<Tx>(options: PostgresOptions<EmbeddedOf<Tx>>): Postgres<Tx>
 export function postgres(options: PostgresOptions<unknown>): Postgres {
+  if (typeof options !== 'object' || options === null || !('pool' in options)) {
+    throw new WaybillError('INVALID_OPTION', 'postgres: give the pool by its name: postgres({ pool })')
+  }
   checkOptions('postgres', options, ['pool', 'outbox', 'inbox'])
   return new Postgres(databaseOf(options.pool), options)
 }

@@ -104,6 +104,17 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
+    name: 'events are read in the order of their numbers as text',
+    file: SQL,
+    find: `int8multirange{{shard}}
+ORDER BY event.sequence LIMIT $1`,
+    replace: `int8multirange{{shard}}
+ORDER BY sequence LIMIT $1`,
+    test: 'test/postgres/faults/verify.test.ts',
+    expects: 'nothing wrong with what is right',
+    needs,
+  },
+  {
     name: 'a stopped owner keeps its term',
     file: 'src/postgres/owner-source.ts',
     find: '    if (!gone) {\n      await writer',

@@ -222,6 +222,17 @@ describe('bad input', () => {
     expect(await count()).toBe(before)
   })
 
+  test('a time that is none', async () => {
+    const late = { availableAt: 'tomorrow' } as never
+    expect(await codeOf(inTransaction((tx) => t.outbox.enqueue(tx, Placed({ n: 1 }), late)))).toBe('INVALID_OPTION')
+  })
+
+  test('what is given in place of a pool is never shown: a URL holds a password', () => {
+    expect(() => postgres({ pool: 'postgres://me:hunter2@db/x' } as never)).toThrow('give a pg Pool')
+    expect(() => postgres({ pool: 'postgres://me:hunter2@db/x' } as never)).not.toThrow('hunter2')
+    expect(() => postgres(t.pool as never)).toThrow('postgres({ pool })')
+  })
+
   test('a relay does not start on a table that is missing', async () => {
     const db = postgres({ pool: t.pool, outbox: { table: 'nowhere_outbox' } })
     expect(await codeOf(t.relay({ from: db.outbox }).start())).toBe('NOT_MIGRATED')
