@@ -132,7 +132,7 @@ describe('an outbox in memory', () => {
     expect(() => memory({ outbox: { nmae: 'x' } as object })).toThrow('did you mean "name"?')
   })
 
-  test('many rows that cannot be taken are in nobody’s way', { timeout: 120_000 }, async () => {
+  test('many rows that cannot be taken are in nobody’s way', async () => {
     const count = scale({ test: 20_000, full: 1_000_000, torture: 1_000_000 })
     const db = memory()
     const batch = (key: (n: number) => string | undefined, options = {}) =>

@@ -230,7 +230,7 @@ describeWith(['redis'], 'redis streams under faults', () => {
     await publisher.close!()
   })
 
-  test('kills of the consumer process while messages flow: nothing is lost', { timeout: 120_000 }, async () => {
+  test('kills of the consumer process while messages flow: nothing is lost', async () => {
     const size = scale({ test: 2000, full: 10_000, torture: 100_000 })
     const kills = scale({ test: 4, full: 12, torture: 60 })
     const [stream, counts] = [fresh(), fresh('counts')]
@@ -266,7 +266,7 @@ describeWith(['redis'], 'redis streams under faults', () => {
 })
 
 describeWith(['redis'], 'redis streams while the server restarts', () => {
-  test('killed and started again with AOF under load: nothing acknowledged is lost', { timeout: 120_000 }, async () => {
+  test('killed and started again with AOF under load: nothing acknowledged is lost', async () => {
     const run = await openRun()
     // `always`: what was answered is on disk, so that the promise can be checked to the letter.
     const server = await startPrivate(redisEntry, { run: run.dir, settings: { appendfsync: 'always' } })
