@@ -48,9 +48,12 @@ describe('a right that has passed on', () => {
 
   test('a term ends by the clock: a settlement that waited past its end changes nothing', async () => {
     const other = await t.pool.connect()
+    let begun = false
     const relay = t.relay({
       inner: OK_ALL,
       during: async () => {
+        if (begun) return
+        begun = true
         await other.query('BEGIN')
         await other.query(
           `UPDATE outbox_terms SET expires_at = clock_timestamp() + interval '400 milliseconds' WHERE shard = 0`,

@@ -1,6 +1,6 @@
-import { appendFileSync, closeSync, existsSync, fstatSync, mkdtempSync, openSync, readSync } from 'node:fs'
+import { appendFileSync, closeSync, existsSync, fstatSync, mkdtempSync, openSync, readSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { OK, type Publisher, type RawMessage } from '../../../src/index.ts'
 
 /**
@@ -30,6 +30,10 @@ export class Journal {
 
   constructor(path = join(mkdtempSync(join(tmpdir(), 'waybill-faults-')), 'journal')) {
     this.path = path
+  }
+
+  remove(): void {
+    rmSync(dirname(this.path), { recursive: true, force: true })
   }
 
   write(...lines: Omit<Line, 'at'>[]): void {

@@ -98,6 +98,7 @@ export async function world(on?: Service, options: { wake?: 'off' } = {}) {
       // A test that failed has not given back all of its connections.
       await Promise.race([pool.end(), new Promise((resolve) => setTimeout(resolve, 2000))])
       await database.drop()
+      journal.remove()
     },
   }
   return it

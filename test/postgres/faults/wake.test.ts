@@ -39,7 +39,7 @@ describe('going idle', { timeout: 600_000 }, () => {
     telemetry.stop()
     delays.sort((a, b) => a - b)
     // A machine that is busy with other tests may be late now and then; a wake-up that is missed is late by an hour.
-    expect(delays[Math.floor(races * 0.95)]).toBeLessThanOrEqual(50)
+    expect(delays[Math.floor(races * 0.99)]).toBeLessThanOrEqual(50)
     expect(delays.at(-1)).toBeLessThan(1000)
     expect(await t.problems()).toEqual([])
   })
