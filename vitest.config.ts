@@ -11,6 +11,8 @@ export default defineConfig({
     testTimeout: { test: 120_000, full: 900_000 }[tier] ?? 0,
     hookTimeout: 120_000,
     pool: 'forks',
+    // The long tests measure delays and fill both cores by themselves: one file at a time.
+    fileParallelism: tier === 'test',
     passWithNoTests: false,
   },
 })
