@@ -10,7 +10,7 @@ import { startPrivate } from '../../scripts/services/provision.ts'
 import { openRun, type Run } from '../../scripts/services/run.ts'
 import * as control from '../../scripts/services/server.ts'
 import { currentHandover } from '../../scripts/services/state.ts'
-import type { Server, StopMode } from '../../scripts/services/types.ts'
+import type { Entry, Server, StopMode } from '../../scripts/services/types.ts'
 
 export interface Service {
   name: string
@@ -78,8 +78,15 @@ export interface PrivateOptions {
 
 /** A PostgreSQL of one's own, to crash at will. Ended after the test file, and by the watchdog if that never comes. */
 export async function privatePostgres(options: PrivateOptions = {}): Promise<Service & { end(): Promise<void> }> {
-  const entry = options.version === 'postgres15' ? postgres15 : postgres
-  const server = await startPrivate(entry, { run: await runDir(), settings: options.settings ?? {} })
+  return await privateServer(options.version === 'postgres15' ? postgres15 : postgres, options.settings)
+}
+
+/** The same of any kind the catalog knows; see test/support/redis-topologies.ts for several that work together. */
+export async function privateServer(
+  entry: Entry,
+  settings: Record<string, string> = {},
+): Promise<Service & { end(): Promise<void> }> {
+  const server = await startPrivate(entry, { run: await runDir(), settings })
   privates.push(server)
   return Object.assign(handle(server), { end: () => control.stop(server, 'immediate') })
 }

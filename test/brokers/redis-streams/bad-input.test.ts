@@ -6,8 +6,8 @@ import type { RedisClient } from '../../../src/drivers/redis.ts'
 import { connectionOf } from '../../../src/drivers/redis-connection.ts'
 import { Flow, setTopic } from '../../../src/flow/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
+import { standalone } from '../../support/redis-topologies.ts'
 import { describeWith, service } from '../../support/services.ts'
-import { privateRedis } from './private.ts'
 import { fresh, ioredis, message, NEVER, receive } from './support.ts'
 
 for (const server of ['redis', 'redis6']) {
@@ -304,7 +304,7 @@ for (const version of ['redis', 'redis6'] as const) {
     let url: string
     const broker = (more = {}) => redisStreams({ client: ioredis(url), ...more })
     beforeAll(async () => {
-      url = (await privateRedis({}, version)).url
+      url = (await standalone({}, version)).url
       admin = new Redis(url)
     })
     afterAll(() => admin.disconnect())

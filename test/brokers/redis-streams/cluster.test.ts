@@ -1,22 +1,17 @@
-import { Cluster } from 'ioredis'
-import { createCluster } from 'redis'
 import { beforeAll, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { slotOf } from '../../../src/drivers/redis-slot.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
+import { cluster } from '../../support/redis-topologies.ts'
 import { describeWith } from '../../support/services.ts'
-import { privateCluster } from './private.ts'
 import { factory, fresh, message, NEVER } from './support.ts'
 
-let nodes: { host: string; port: number }[]
-const drivers = {
-  ioredis: () => new Cluster(nodes, { lazyConnect: true }),
-  'node-redis': () => createCluster({ rootNodes: nodes.map(({ host, port }) => ({ url: `redis://${host}:${port}` })) }),
-}
+let nodes: Awaited<ReturnType<typeof cluster>>
+const drivers = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
 
 describeWith(['redis'], 'redis streams in a cluster', () => {
   beforeAll(async () => {
-    nodes = await privateCluster()
+    nodes = await cluster()
   })
 
   for (const [driver, client] of Object.entries(drivers)) {

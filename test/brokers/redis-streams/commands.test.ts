@@ -4,8 +4,8 @@ import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { lua } from '../../../src/brokers/redis-streams/lua.generated.ts'
 import { DONE, systemClock } from '../../../src/core/index.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
+import { standalone } from '../../support/redis-topologies.ts'
 import { describeWith } from '../../support/services.ts'
-import { privateRedis } from './private.ts'
 import { factory, fresh, ioredis, message, NEVER, receive } from './support.ts'
 
 /**
@@ -72,7 +72,7 @@ test('the scripts call nothing that came after 6.0', () => {
 
 describeWith(['redis'], 'redis streams, as the server hears them', () => {
   test('no command, subcommand or argument that came after 6.0 is sent', { timeout: 120_000 }, async () => {
-    const server = await privateRedis()
+    const server = await standalone()
     const monitor = await new Redis(server.url).monitor()
     const heard: string[][] = []
     monitor.on('monitor', (_time: string, args: string[]) => heard.push(args))
