@@ -22,6 +22,8 @@ export interface FlowSettings {
   /** How many to ask for at first, growing to the step's size while they come full. Default 100. */
   take?: number
   retry?: RetryOptions
+  /** How long a handler may take; then its signal aborts, and its message has failed (TIMEOUT). Default: the source's. */
+  timeout?: Duration
   /** How long to wait when there was nothing, doubling from `base` to `max` while there is nothing. */
   poll?: { base?: Duration; max?: Duration }
   /** How long what is in flight may go on after a stop. Default 10 s. */
@@ -37,7 +39,17 @@ export interface FlowOptions<D extends Delivery<Message>> extends FlowSettings {
   phase?: Phase
 }
 
-export const FLOW_SETTINGS = ['concurrency', 'buffer', 'take', 'retry', 'poll', 'grace', 'clock', 'random'] as const
+export const FLOW_SETTINGS = [
+  'concurrency',
+  'buffer',
+  'take',
+  'retry',
+  'timeout',
+  'poll',
+  'grace',
+  'clock',
+  'random',
+] as const
 
 /** The options, checked, with their defaults. */
 export interface FlowLimits {
@@ -49,6 +61,8 @@ export interface FlowLimits {
   readonly poll: { readonly base: number; readonly max: number }
   readonly grace: number
   readonly retry: RetryPolicy
+  /** `undefined`: as long as it takes. */
+  readonly timeout: number | undefined
 }
 
 export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>): FlowLimits {
@@ -58,7 +72,9 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
   checkOptions(`${where}: poll`, options.poll, ['base', 'max'])
   checkSource(where, options.from)
   const size = batchSize(where, options.step)
-  const concurrency = wholeNumber(`${where}: concurrency`, options.concurrency ?? (size === 1 ? 10 : 2))
+  const defaults = options.from.defaults ?? {}
+  const usual = size === 1 ? (defaults.concurrency ?? 10) : 2
+  const concurrency = wholeNumber(`${where}: concurrency`, options.concurrency ?? usual)
   const window = size * concurrency
   const count = options.buffer?.count ?? window + Math.max(size, concurrency)
   const base = milliseconds(options.poll?.base ?? '1s', `${where}: poll.base`)
@@ -71,8 +87,13 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
     take: wholeNumber(`${where}: take`, options.take ?? 100),
     poll: { base, max: Math.max(base, max) },
     grace: milliseconds(options.grace ?? '10s', `${where}: grace`),
-    retry: retryPolicy(`${where}: retry`, options.retry, options.random),
+    retry: retryPolicy(`${where}: retry`, withAttempts(options.retry, defaults.attempts), options.random),
+    timeout: options.timeout === undefined ? defaults.timeout : milliseconds(options.timeout, `${where}: timeout`),
   }
+}
+
+function withAttempts(retry: RetryOptions | undefined, attempts: number | undefined): RetryOptions | undefined {
+  return attempts === undefined || retry?.attempts !== undefined ? retry : { ...retry, attempts }
 }
 
 function checkSource(where: string, from: unknown): void {

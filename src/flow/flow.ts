@@ -5,6 +5,7 @@ import { Pump } from './pump.ts'
 import type { Delivery, Session, Source } from './source.ts'
 import type { Step, Tally } from './step.ts'
 import { Task } from './task.ts'
+import { timedStep } from './timed-step.ts'
 import { Window } from './window.ts'
 import { type Phase, Worker } from './worker.ts'
 
@@ -42,7 +43,8 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     this.phase = options.phase ?? 'consumers'
     this.clock = options.clock ?? systemClock
     this.#from = options.from
-    this.#step = options.step
+    const { timeout } = this.#limits
+    this.#step = timeout === undefined ? options.step : timedStep(options.step, timeout, this.clock)
     this.#window = new Window(this.#limits.window)
   }
 

@@ -21,7 +21,7 @@ export {
   type PublishFunction,
 } from './publisher.ts'
 export type { RetryOptions } from './retry-policy.ts'
-export type { Delivery, Demand, Session, Settled, Source, SourceFeatures } from './source.ts'
+export type { Delivery, Demand, Session, Settled, Source, SourceDefaults, SourceFeatures } from './source.ts'
 export type { BatchStep, EachStep, HandleMany, HandleOne, Step, Tally } from './step.ts'
 export { Task, type TaskOptions } from './task.ts'
 export { setTopic, topicOf } from './topic.ts'

@@ -78,6 +78,15 @@ export interface SourceFeatures {
   readonly holdsKeys?: boolean
 }
 
+/** What is usual for a kind of source. A flow does so unless its own options say otherwise. */
+export interface SourceDefaults {
+  readonly concurrency?: number
+  /** How often a message is tried in all. */
+  readonly attempts?: number
+  /** How long one message may take, in milliseconds. */
+  readonly timeout?: number
+}
+
 /**
  * Where messages come from. Opening may fail; the flow backs off and tries again. `undefined` is no failure: another
  * has the right to read at present, and the flow asks again after its poll interval.
@@ -85,5 +94,6 @@ export interface SourceFeatures {
 export interface Source<D extends Delivery<Message> = Delivery> {
   readonly name: string
   readonly features: SourceFeatures
+  readonly defaults?: SourceDefaults
   open(signal: AbortSignal): Promise<Session<D> | undefined>
 }

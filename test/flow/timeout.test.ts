@@ -1,0 +1,71 @@
+import { describe, expect, it } from 'vitest'
+import type { SourceDefaults } from '../../src/flow/index.ts'
+import { FakeClock } from '../../src/testing/index.ts'
+import { flowOf, Gate, Store, stop } from './support.ts'
+
+function storeWith(clock: FakeClock, defaults: SourceDefaults): Store {
+  return Object.assign(new Store(clock), { defaults })
+}
+
+describe('what is usual for a source', () => {
+  it('is what the flow does: so many at once, so many attempts, so long', async () => {
+    const clock = new FakeClock()
+    const store = storeWith(clock, { concurrency: 3, attempts: 2, timeout: 500 }).addMany(5)
+    const signals: AbortSignal[] = []
+    let most = 0
+    let inside = 0
+    const each = (_: unknown, signal: AbortSignal) => {
+      signals.push(signal)
+      most = Math.max(most, ++inside)
+      return new Promise<void>((_resolve, reject) => {
+        const give = () => {
+          inside--
+          reject(signal.reason)
+        }
+        signal.addEventListener('abort', give)
+      })
+    }
+    const flow = flowOf(clock, store, { each })
+    await flow.start()
+    await clock.until(() => store.in('dead').length === 5)
+    await stop(clock, flow)
+    expect(most).toBe(3)
+    expect(signals).toHaveLength(10)
+    expect(signals[0]!.reason).toMatchObject({ code: 'TIMEOUT' })
+    const reasons = store.settlements.flatMap(({ settlement }) =>
+      settlement.kind === 'dead' ? [settlement.reason] : [],
+    )
+    expect(reasons[0]).toContain('2 attempts: WaybillError [TIMEOUT]: handling thing.happened took longer than 500 ms')
+  })
+
+  it('gives way to what the flow was told', async () => {
+    const clock = new FakeClock()
+    const store = storeWith(clock, { concurrency: 3, attempts: 2, timeout: 500 }).addMany(10)
+    const gate = new Gate()
+    const options = { concurrency: 4, retry: { attempts: 1 }, timeout: 2000 }
+    const flow = flowOf(clock, store, { each: gate.each }, options)
+    await flow.start()
+    await clock.advance(1999)
+    expect([gate.inside.length, store.in('dead').length]).toEqual([4, 0])
+    await clock.advance(2)
+    expect(store.in('dead').length).toBe(4)
+    gate.endAll()
+    await stop(clock, flow)
+  })
+
+  it('a handler that is in time is not disturbed, and one that throws at once fails at once', async () => {
+    const clock = new FakeClock()
+    const store = storeWith(clock, { timeout: 500 }).addMany(2)
+    const signals: AbortSignal[] = []
+    const each = ({ message }: { message: { id: string } }, signal: AbortSignal) => {
+      signals.push(signal)
+      if (message.id === store.rows[0]!.message.id && signals.length === 1) throw new Error('at once')
+    }
+    const flow = flowOf(clock, store, { each })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 2)
+    await clock.advance(5000)
+    await stop(clock, flow)
+    expect(signals.map(({ aborted }) => aborted)).toEqual([false, false, false])
+  })
+})
