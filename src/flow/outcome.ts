@@ -3,7 +3,9 @@ import { OK, type Outcome, type Publisher, type PublisherLike } from './publishe
 
 /** What an error thrown for one message says about it. */
 export function outcomeOf(error: unknown, kindOf: Classify = classify): Outcome {
-  if (error instanceof RetryLater) return { kind: 'failed', error, after: error.delay }
+  if (error instanceof RetryLater) {
+    return { kind: 'failed', error, after: error.delay, ...(error.charged ? {} : { charged: false }) }
+  }
   const kind = kindOf(error)
   if (kind === 'permanent') return { kind: 'rejected', error }
   return kind === 'down' ? { kind, error } : { kind: 'failed', error }

@@ -3,13 +3,14 @@ import type { RawMessage } from '../core/index.ts'
 /**
  * What became of one published message.
  * - `ok`: the destination has it and will not forget it.
- * - `failed`: this message was refused, and may succeed later (`after` milliseconds, when the destination said so).
+ * - `failed`: this message was refused, and may succeed later (`after` milliseconds, when the destination said so);
+ *   `charged: false` spends no attempt for it.
  * - `rejected`: this message was refused for good.
  * - `down`: not this message but the destination as a whole; whether it arrived is unknown.
  */
 export type Outcome =
   | { readonly kind: 'ok' }
-  | { readonly kind: 'failed'; readonly error: unknown; readonly after?: number }
+  | { readonly kind: 'failed'; readonly error: unknown; readonly after?: number; readonly charged?: boolean }
   | { readonly kind: 'rejected'; readonly error: unknown }
   | { readonly kind: 'down'; readonly error: unknown }
 

@@ -45,10 +45,10 @@ export function retryPolicy(where: string, options: RetryOptions = {}, random?: 
     deadKey: oneOf(`${where}.deadKey`, options.deadKey ?? 'block', ['block', 'continue']),
     decide(attempts, { kind, error, ...rest }) {
       if (kind === 'rejected') return { kind: 'dead', reason: errorSummary(error), error }
+      const { after, charged = true } = rest as { after?: number; charged?: boolean }
       const spent = attempts + 1
-      if (spent >= limit) return { kind: 'dead', reason: `${spent} attempts: ${errorSummary(error)}`, error }
-      const after = ('after' in rest ? rest.after : undefined) ?? delay(spent)
-      return { kind: 'retry', after, error, charged: true }
+      if (charged && spent >= limit) return { kind: 'dead', reason: `${spent} attempts: ${errorSummary(error)}`, error }
+      return { kind: 'retry', after: after ?? delay(spent), error, charged }
     },
   }
 }

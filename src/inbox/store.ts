@@ -15,7 +15,8 @@ export type InboxAnswer = 'new' | 'done' | 'busy'
 /** Remembers what was handled, in the handler's own transaction, so that its effect happens once. */
 export interface InboxStore<Tx = unknown> {
   readonly name: string
-  receive(tx: Tx, key: InboxKey): Promise<InboxAnswer>
+  /** When `signal` aborts, whoever was told to give up no longer keeps others from the message. */
+  receive(tx: Tx, key: InboxKey, signal?: AbortSignal): Promise<InboxAnswer>
   /** Forgets what is older than `retention` milliseconds (its own when none is given), at most `limit`; answers how many. */
   clean(options: { retention?: number; limit?: number }): Promise<number>
 }

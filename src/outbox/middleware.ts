@@ -7,7 +7,11 @@ import type { UnitOfWork } from './unit-of-work.ts'
 export type Transactions<Tx> = Pick<UnitOfWork<Tx>, 'withTransaction'>
 
 export interface Receiving<Tx> {
-  receive(tx: Tx, key: { subscriber: string; source: string; id: string }): Promise<'new' | 'done' | 'busy'>
+  receive(
+    tx: Tx,
+    key: { subscriber: string; source: string; id: string },
+    signal?: AbortSignal,
+  ): Promise<'new' | 'done' | 'busy'>
 }
 
 export interface Enqueueing<Tx> {
@@ -67,9 +71,12 @@ export function inbox<Tx>(store: Receiving<Tx>, options: InboxMiddlewareOptions 
     wrap: (next) => async (message, context) => {
       const { tx, router } = context as InTransaction<Tx>
       const { source, id } = message
-      const answer = await store.receive(tx, { subscriber: options.subscriber ?? router, source, id })
+      const answer = await store.receive(tx, { subscriber: options.subscriber ?? router, source, id }, context.signal)
       if (answer === 'new') return next(message, context)
-      if (answer === 'busy') throw new RetryLater(BUSY_DELAY, `another is handling ${message.toString()} right now`)
+      if (answer === 'busy') {
+        // Whoever has it may die with it, again and again: that must not use up this message's attempts.
+        throw new RetryLater(BUSY_DELAY, `another is handling ${message.toString()} right now`, { charged: false })
+      }
       return undefined
     },
   }

@@ -242,6 +242,29 @@ describe('what a failure means', () => {
     await stop(clock, flow)
   })
 
+  it('an uncharged RetryLater spends no attempt, and is never dead for it', async () => {
+    const clock = new FakeClock()
+    const store = new Store(clock).add('busy')
+    let calls = 0
+    const flow = flowOf(
+      clock,
+      store,
+      {
+        each: () => {
+          if (++calls < 10) throw new RetryLater('1s', 'another has it', { charged: false })
+        },
+      },
+      { retry: { attempts: 2 } },
+    )
+    await flow.start()
+    await clock.until(() => store.in('done').length === 1)
+    await stop(clock, flow)
+    expect(calls).toBe(10)
+    expect(store.settlements.slice(0, 9)).toMatchObject(
+      Array.from({ length: 9 }, () => ({ settlement: { kind: 'retry', after: 1000, charged: false } })),
+    )
+  })
+
   it('a classifier of the user decides; one that throws harms nobody', async () => {
     const clock = new FakeClock()
     const store = new Store(clock).add('a').add('b')
