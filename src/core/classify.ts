@@ -49,6 +49,12 @@ const PERMANENT_CODES = new Set([
   'NO_VERSION',
   'WRONG_TYPE',
   'NOT_SERIALISABLE',
+  // What a store of Redis could not write, or only in part.
+  'COMMAND_REFUSED',
+  'COMMAND_FAILED',
+  'PARTLY_APPLIED',
+  'WRONG_KEY_TYPE',
+  'CROSSSLOT',
 ])
 
 /**

@@ -28,6 +28,15 @@ export interface TelemetryEvents {
   }
   /** Settlements could not be written. They are tried again unless the session is lost. */
   'flow.settle_failed': { flow: string; count: number; error: unknown; lost: boolean }
+  /** Messages of one type and tenant had the same result in one call of the step: what metrics count. */
+  'messages.handled': {
+    flow: string
+    type: string
+    tenant: string | undefined
+    result: 'done' | 'retry' | 'dead' | 'release'
+    count: number
+    took: number
+  }
   /** One message was handled. Published only when somebody listens. */
   'message.handled': {
     flow: string
@@ -55,6 +64,8 @@ export interface TelemetryEvents {
   'router.newer_version': { router: string; type: string; id: string; version: number; newestKnown: number }
   /** A fire-and-forget subscriber failed. */
   'bus.subscriber_failed': { type: string; id: string; error: unknown }
+  /** A commit came after its lease on the message, and changed nothing: another has it, or may have it by now. */
+  'inbox.fenced': { store: string; key: string }
   'worker.started': { worker: string }
   'worker.stopped': { worker: string; took: number }
   'task.failed': { task: string; error: unknown; retryIn: number }
@@ -111,6 +122,7 @@ const names = {
   'flow.resumed': 1,
   'flow.settled': 1,
   'flow.settle_failed': 1,
+  'messages.handled': 1,
   'message.handled': 1,
   'message.dead': 1,
   'message.suspected': 1,
@@ -118,6 +130,7 @@ const names = {
   'router.unknown_type': 1,
   'router.newer_version': 1,
   'bus.subscriber_failed': 1,
+  'inbox.fenced': 1,
   'worker.started': 1,
   'worker.stopped': 1,
   'task.failed': 1,

@@ -56,6 +56,7 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
     of: ({ lost }) => (lost ? 'error' : 'warn'),
     why: 'error when it is not tried again',
   },
+  'messages.handled': 'debug',
   'message.handled': {
     levels: ['debug', 'warn'],
     of: ({ result }) => (result === 'retry' ? 'warn' : 'debug'),
@@ -67,6 +68,7 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
   'router.unknown_type': 'warn',
   'router.newer_version': 'warn',
   'bus.subscriber_failed': 'error',
+  'inbox.fenced': 'warn',
   'worker.started': 'info',
   'worker.stopped': 'info',
   'task.failed': 'warn',

@@ -3,8 +3,11 @@ import type { TelemetryEvents, TelemetryName } from '../core/index.ts'
 /** `type` and `tenant` come with the messages: the recorder bounds them. */
 export type Labels = Record<string, string>
 
-/** How a row writes. For a counter the value is added, for a histogram it is observed, for a gauge it is set. */
-export type Write = (labels: Labels, value: number) => void
+/**
+ * How a row writes. For a counter the value is added, for a histogram it is observed (`times` over), for a gauge it is
+ * set.
+ */
+export type Write = (labels: Labels, value: number, times?: number) => void
 
 export interface Metric {
   readonly kind: 'counter' | 'histogram' | 'gauge'
@@ -104,7 +107,8 @@ export const METRICS: readonly Metric[] = [
     help: 'Messages handled, by result (done, retry, dead, release).',
     labels: ['flow', 'type', 'result', 'tenant'],
     from: {
-      'message.handled': ({ flow, type, result, tenant = '' }, write) => write({ flow, type, result, tenant }, 1),
+      'messages.handled': ({ flow, type, result, tenant = '', count }, write) =>
+        write({ flow, type, result, tenant }, count),
     },
   },
   {
@@ -113,7 +117,10 @@ export const METRICS: readonly Metric[] = [
     help: 'How long handling one message took, by result.',
     labels: ['flow', 'type', 'result'],
     buckets: BUCKETS,
-    from: { 'message.handled': ({ flow, type, result, took }, write) => write({ flow, type, result }, took / 1000) },
+    from: {
+      'messages.handled': ({ flow, type, result, took, count }, write) =>
+        write({ flow, type, result }, took / 1000, count),
+    },
   },
   {
     kind: 'counter',
@@ -156,6 +163,13 @@ export const METRICS: readonly Metric[] = [
     help: 'Fire-and-forget subscribers that failed.',
     labels: ['type'],
     from: { 'bus.subscriber_failed': ({ type }, write) => write({ type }, 1) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_inbox_fenced_total',
+    help: 'Commits that came after their lease on the message, and changed nothing.',
+    labels: ['store'],
+    from: { 'inbox.fenced': ({ store }, write) => write({ store }, 1) },
   },
   {
     kind: 'gauge',
