@@ -1,1 +1,15 @@
-export {}
+/** `waybill/redis`: units of work, an inbox without a gap, and outboxes on Redis. */
+export type { RedisClient, RedisConnection } from '../drivers/redis.ts'
+export type { RedisLike } from '../drivers/redis-recognise.ts'
+export type { WriteCommand } from './commands.ts'
+export { type RedisWriter, redisFromContext } from './context.ts'
+export { RedisInbox, type RedisInboxOptions } from './inbox.ts'
+export {
+  type OutboxEncode,
+  RedisStreamOutbox,
+  type StreamEnqueueOptions,
+  type StreamOutboxOptions,
+} from './outbox.ts'
+export { type Redis, type RedisOptions, redis } from './redis.ts'
+export type { RedisTx, RedisWord, RedisWrites } from './unit.ts'
+export { RedisUnitOfWork } from './unit-of-work.ts'

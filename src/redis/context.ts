@@ -1,0 +1,68 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { describe, WaybillError } from '../core/index.ts'
+import type { RedisArg } from '../drivers/redis.ts'
+import { isIoRedis } from '../drivers/redis-ioredis.ts'
+import { isNodeRedis } from '../drivers/redis-node.ts'
+import { WRITE_COMMANDS } from './commands.ts'
+import { type RedisTx, type RedisWord, type RedisWrites, transactionOf, type Unit, wordOf } from './unit.ts'
+
+/** Made with the first unit of work: from then on it costs every async call in the process a little. */
+let current: AsyncLocalStorage<Unit> | undefined
+
+/** Makes `unit` the one that adapters find. */
+export function inContext<T>(unit: Unit, fn: (tx: RedisTx) => Promise<T>): Promise<T> {
+  current ??= new AsyncLocalStorage()
+  return current.run(unit, () => fn(transactionOf(unit)))
+}
+
+/** What an adapter writes with: queued in a unit of work (nothing to await), or sent at once. It answers nothing. */
+export type RedisWriter = RedisWrites<void | Promise<void>>
+
+/**
+ * For adapters: the commands of the unit of work we are in, or else of `fallback`, a client of ioredis or node-redis. So
+ * a handler calls `orders.save(order)` and knows neither of Redis nor of transactions. `await` it in either case.
+ */
+export function redisFromContext(fallback: object): RedisWriter {
+  const unit = current?.getStore()
+  if (unit?.open) return transactionOf(unit)
+  const known = writers.get(fallback)
+  if (known !== undefined) return known
+  const writer = writerOf(senderOf(fallback))
+  writers.set(fallback, writer)
+  return writer
+}
+
+const writers = new WeakMap<object, RedisWriter>()
+
+type Send = (name: string, key: string, words: RedisArg[]) => Promise<unknown>
+
+function writerOf(send: Send): RedisWriter {
+  const methods = WRITE_COMMANDS.map((name) => [
+    name,
+    async (key: string, ...words: RedisWord[]): Promise<void> => {
+      await send(
+        name,
+        key,
+        words.map((word, at) => wordOf(word, name.toUpperCase(), at + 1)),
+      )
+    },
+  ])
+  return Object.fromEntries(methods) as RedisWriter
+}
+
+/** How to send a command through a client as it is, with its own settings. */
+function senderOf(client: object): Send {
+  if (isIoRedis(client)) return async (name, key, words) => client.callBuffer(name, [key, ...words])
+  if (isNodeRedis(client)) {
+    const { sendCommand } = client as { sendCommand: (...args: unknown[]) => Promise<unknown> }
+    const cluster = sendCommand.length > 2
+    return (name, key, words) => {
+      const args = [name, key, ...words]
+      return cluster ? sendCommand.call(client, key, false, args) : sendCommand.call(client, args)
+    }
+  }
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `redisFromContext: ${describe(client)} is no client; give one of ioredis or node-redis for when there is no unit of work`,
+  )
+}

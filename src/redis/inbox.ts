@@ -1,0 +1,188 @@
+import { createHash } from 'node:crypto'
+import {
+  type Clock,
+  checkOptions,
+  type Duration,
+  describe,
+  errorSummary,
+  milliseconds,
+  telemetry,
+  Unavailable,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import { isKind, isServerTrouble, type RedisCommands, textOf } from '../drivers/redis.ts'
+import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
+import { partlyApplied } from './commit.ts'
+import { Leases } from './leases.ts'
+import { scripts } from './scripts.ts'
+import { type Ending, type RedisTx, type Unit, unitOf } from './unit.ts'
+
+/**
+ * Longer than what a group gives again by itself takes. Every message is remembered for so long, so that it is memory
+ * too: about 200 bytes each.
+ */
+export const INBOX_RETENTION = '24h'
+
+export interface RedisInboxOptions {
+  /** How long a handled message is remembered. Default 24 hours. */
+  retention?: Duration
+  /** How long the right to handle a message lasts when whoever has it dies; work renews it. Default 30 s. */
+  lease?: Duration
+  /** The part of the mark's name that tells messages apart. Default: subscriber, source and id. */
+  key?: (message: InboxKey) => string
+}
+
+export interface InboxSettings {
+  readonly name: string
+  readonly redis: RedisCommands
+  /** A name of ours as the server has it, in the slot that all share. */
+  readonly own: (name: string) => string
+  readonly clock: Clock
+}
+
+/**
+ * What was handled. A message has a mark: `processing` and a token while somebody handles it, with a short expiry that
+ * work renews; `done`, written with the work itself, for the retention. So a crash between the two loses nothing: the
+ * mark runs out, and the message is handled.
+ */
+export class RedisInbox implements InboxStore<RedisTx> {
+  readonly name: string
+  readonly retention: number
+  readonly #settings: InboxSettings
+  readonly #lease: number
+  readonly #keyOf: (message: InboxKey) => string
+  readonly #leases: Leases
+
+  constructor(settings: InboxSettings, options: RedisInboxOptions = {}) {
+    checkOptions('inbox', options, ['retention', 'lease', 'key'])
+    this.name = settings.name
+    this.#settings = settings
+    this.retention = wholeNumber('inbox.retention', Math.round(milliseconds(options.retention ?? INBOX_RETENTION)))
+    this.#lease = wholeNumber('inbox.lease', Math.round(milliseconds(options.lease ?? '30s')), { min: 100 })
+    this.#keyOf = options.key ?? defaultKey
+    this.#leases = new Leases({ redis: settings.redis, lease: this.#lease, clock: settings.clock })
+  }
+
+  /**
+   * `new` when the right to handle it is ours now. It is given up when `signal` aborts: whoever was told to give up must
+   * not keep others waiting, and can no longer commit.
+   */
+  async receive(tx: RedisTx, message: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
+    const mark = this.#markOf(message)
+    const unit = unitOf(tx)
+    if (unit.marks.has(mark)) return 'done'
+    signal?.throwIfAborted()
+    const answer = await this.#receive(unit, mark)
+    if (answer === 'done') return 'done'
+    if (answer.startsWith('partly ')) throw partlyApplied(`an earlier attempt was applied in part (${answer})`)
+    if (answer !== 'new') return 'busy'
+    const release = () => this.#release(unit, mark)
+    // When all is over meanwhile the mark must not be left behind.
+    try {
+      signal?.throwIfAborted()
+      unit.hold(mark)
+    } catch (error) {
+      await release()
+      throw error
+    }
+    this.#leases.hold(mark, unit.token)
+    signal?.addEventListener('abort', release, { once: true })
+    unit.atEnd(async (ending) => {
+      signal?.removeEventListener('abort', release)
+      await this.#ended(unit, mark, ending)
+    })
+    return 'new'
+  }
+
+  /** For code outside a router: runs `fn` unless this subscriber has handled the message before. */
+  async once<T>(
+    tx: RedisTx,
+    subscriber: string,
+    { source, id }: { readonly source: string; readonly id: string },
+    fn: () => T | Promise<T>,
+  ): Promise<{ readonly skipped: false; readonly value: T } | { readonly skipped: true; readonly value?: undefined }> {
+    if ((await this.receive(tx, { subscriber, source, id })) !== 'new') return { skipped: true }
+    return { skipped: false, value: await fn() }
+  }
+
+  /** There is nothing to do: Redis forgets by itself when the retention is over. */
+  async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
+    checkOptions('inbox.clean', options, ['retention', 'limit'])
+    return 0
+  }
+
+  /**
+   * Forgets a message, so that it is handled again when it is given again. For people: after work that was applied in
+   * part has been put right. Answers whether there was something to forget.
+   */
+  async forget(message: InboxKey): Promise<boolean> {
+    return (await this.#settings.redis.command(['del', this.#markOf(message)])) === 1
+  }
+
+  async close(): Promise<void> {
+    await this.#leases.close()
+  }
+
+  async #receive(unit: Unit, mark: string): Promise<string> {
+    try {
+      return textOf(await this.#settings.redis.script(scripts.receive, [mark], [unit.token, String(this.#lease)]))
+    } catch (error) {
+      if (isKind(error, 'WRONGTYPE') || /wrong kind of value/i.test(messageOf(error))) {
+        const text = `inbox: the key ${JSON.stringify(mark)} holds no mark of ours; remove it, or choose another tag`
+        throw new WaybillError('WRONG_KEY_TYPE', text, { cause: error })
+      }
+      if (isServerTrouble(error)) throw new Unavailable(`Redis refused: ${messageOf(error)}`, { cause: error })
+      throw error
+    }
+  }
+
+  async #ended(unit: Unit, mark: string, ending: Ending): Promise<void> {
+    if (ending === 'committed') this.#leases.release(mark)
+    else await this.#release(unit, mark)
+  }
+
+  /** Whoever comes next need not wait for the lease to run out. When it cannot be told, he does. */
+  async #release(unit: Unit, mark: string): Promise<void> {
+    this.#leases.release(mark)
+    try {
+      await this.#settings.redis.script(scripts.release, [mark], [unit.token])
+    } catch (error) {
+      const message = `a mark could not be given up and lasts for ${this.#lease} ms: ${errorSummary(error)}`
+      telemetry.warning.publish({ where: `inbox ${this.name}`, message })
+    }
+  }
+
+  #markOf(message: InboxKey): string {
+    checkKey(message)
+    const key = this.#keyOf(message)
+    if (typeof key === 'string' && key !== '') return this.#settings.own(`inbox:${key}`)
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `inbox: key: ${describe(key)} is not a name; answer text that is not empty`,
+    )
+  }
+}
+
+function checkKey({ subscriber, source, id }: InboxKey): void {
+  if (typeof subscriber !== 'string' || subscriber === '') {
+    throw new WaybillError('INVALID_OPTION', `inbox: ${describe(subscriber)} is not a subscriber; give a name`)
+  }
+  for (const [name, value] of Object.entries({ source, id })) {
+    if (typeof value === 'string' && value !== '') continue
+    const text = `inbox: a message without ${name} cannot be told from others, so that it could be handled once`
+    throw new WaybillError('MALFORMED_MESSAGE', text)
+  }
+}
+
+const LONGEST = 200
+
+/** As JSON, so that no two run into each other and people can read it; its hash when it is long. */
+function defaultKey({ subscriber, source, id }: InboxKey): string {
+  const text = JSON.stringify([subscriber, source, id])
+  return text.length <= LONGEST ? text : `sha256:${createHash('sha256').update(text).digest('base64url')}`
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

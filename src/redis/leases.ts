@@ -1,0 +1,89 @@
+import type { Clock } from '../core/index.ts'
+import { listOf, numberOf, type RedisCommands } from '../drivers/redis.ts'
+import { Task } from '../flow/index.ts'
+import { scripts } from './scripts.ts'
+
+/** One script renews at most so many: Redis does nothing else meanwhile. */
+const AT_ONCE = 500
+
+export interface LeaseSettings {
+  readonly redis: RedisCommands
+  /** How long a mark lasts without being renewed, in milliseconds. */
+  readonly lease: number
+  readonly clock: Clock
+}
+
+/**
+ * Keeps the marks of messages alive while their handlers run. A mark that is gone is not fought for: the commit will
+ * find that out, and change nothing.
+ */
+export class Leases {
+  readonly #settings: LeaseSettings
+  /** Marks that are held, and their tokens. */
+  readonly #held = new Map<string, string>()
+  #renewal: Task<void> | undefined
+
+  constructor(settings: LeaseSettings) {
+    this.#settings = settings
+  }
+
+  get size(): number {
+    return this.#held.size
+  }
+
+  hold(mark: string, token: string): void {
+    this.#held.set(mark, token)
+    if (this.#renewal === undefined) this.#start()
+  }
+
+  release(mark: string): void {
+    this.#held.delete(mark)
+  }
+
+  /** Renews what is held, now. */
+  async renew(): Promise<void> {
+    const { redis, lease } = this.#settings
+    const all = [...this.#held]
+    for (let from = 0; from < all.length; from += AT_ONCE) {
+      const part = all.slice(from, from + AT_ONCE)
+      const marks = part.map(([mark]) => mark)
+      const args = [String(lease), ...part.map(([, token]) => token)]
+      for (const number of listOf(await redis.script(scripts.renew, marks, args))) {
+        const [mark, token] = part[numberOf(number) - 1]!
+        if (this.#held.get(mark) === token) this.#held.delete(mark)
+      }
+    }
+  }
+
+  /** Renews no more. */
+  async close(): Promise<void> {
+    this.#held.clear()
+    const renewal = this.#renewal
+    this.#renewal = undefined
+    await renewal?.stop()
+  }
+
+  #start(): void {
+    const { lease, clock } = this.#settings
+    const every = lease / 3
+    const renewal = new Task<void>({
+      name: 'inbox: renew',
+      every,
+      run: async () => {
+        if (this.#held.size > 0) await this.renew()
+        else if (this.#renewal === renewal) this.#end(renewal)
+      },
+      // The leases run out while we wait: a failed renewal is tried again no later than the next would have been.
+      backoff: { min: Math.min(every, 200), max: every, jitter: 0 },
+      clock,
+    })
+    this.#renewal = renewal
+    renewal.start().catch(() => {})
+  }
+
+  /** Nothing has been held for a while: the next to come starts another. */
+  #end(renewal: Task<void>): void {
+    this.#renewal = undefined
+    renewal.stop().catch(() => {})
+  }
+}

@@ -1,0 +1,20 @@
+-- Renews the leases of what the caller has in hand, as far as it is still its own.
+--
+-- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- ARGV     1 lease (ms), then of each: member, token
+-- returns  how many were renewed
+-- Invariant: a lease that has ended, or that another has, is left as it is.
+
+local box, now = outbox_at(KEYS[1]), outbox_now()
+outbox_check(box)
+local kept = 0
+for i = 2, #ARGV, 2 do
+  local state = outbox_state(box, ARGV[i])
+  if state and state[S_STATE] == 'leased' and state[S_TOKEN] == ARGV[i + 1] and state[S_AT] > now then
+    state[S_AT] = now + tonumber(ARGV[1])
+    outbox_save(box, ARGV[i], state)
+    redis.call('ZADD', box.leased, state[S_AT], ARGV[i])
+    kept = kept + 1
+  end
+end
+return kept

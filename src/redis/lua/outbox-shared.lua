@@ -1,0 +1,200 @@
+-- What every script of the outbox begins with: the names of one shard, the clock, and how an entry moves. A shard lives
+-- in one slot; KEYS[1] of every script is its base name, and all its keys are that name with one of these behind it:
+--
+--   :entries   hash, event id → header (JSON), a line break, the data as it is. Written once, never changed
+--   :states    hash, event id → state, attempts, sequence, created, due, at, token, key, error (MessagePack, see S…)
+--   :pending   sorted set of what may be claimed, by the time of its next attempt (ms)
+--   :leased    sorted set of what a relay has claimed, by the end of its lease (ms)
+--   :retrying  sorted set of those in :pending that have failed before, by the same time
+--   :held      sorted set by name: what waits for an earlier one of its key, `length:key:member`
+--   :heads     hash, key → the member that goes, or stands, first
+--   :blocked   set of keys whose head is dead
+--   :dead      sorted set of what is parked, by sequence
+--   :sent      sorted set of what is published, by when (ms)
+--   :sequence  the number given last
+--
+-- A member is the sequence in 16 digits and the event id: what is due at the same time goes in the order it came in.
+--
+-- Invariants: an entry is in exactly one of :pending, :leased, :held, :dead and :sent, the one its state says. Of a key
+-- only its head is in :pending or :leased, but for what is scheduled for later: that joins its key when it is due.
+-- While something of a key is held, the key has a head. Writes go from :entries to :states to the sets, so that what a
+-- script left behind that was stopped halfway is found by the repair.
+
+local S_STATE, S_ATTEMPTS, S_SEQUENCE, S_CREATED, S_DUE, S_AT, S_TOKEN, S_KEY, S_ERROR = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local ID_LENGTH, MEMBER_LENGTH = 36, 52
+
+local function outbox_at(base)
+  return {
+    entries = base .. ':entries', states = base .. ':states', pending = base .. ':pending', leased = base .. ':leased',
+    retrying = base .. ':retrying', held = base .. ':held', heads = base .. ':heads', blocked = base .. ':blocked',
+    dead = base .. ':dead', sent = base .. ':sent', sequence = base .. ':sequence',
+  }
+end
+
+local function outbox_now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Every key is read before the first write: one of another type fails here, with nothing changed.
+local function outbox_check(box)
+  for _, name in ipairs({ 'pending', 'leased', 'retrying', 'held', 'dead', 'sent' }) do redis.call('ZCARD', box[name]) end
+  for _, name in ipairs({ 'entries', 'states', 'heads' }) do redis.call('HLEN', box[name]) end
+  redis.call('SCARD', box.blocked)
+end
+
+-- Follows the clock, so that numbers go on growing when the key was lost.
+local function outbox_sequence(box, now)
+  local sequence = math.max(tonumber(redis.call('GET', box.sequence) or 0) + 1, now * 1000)
+  redis.call('SET', box.sequence, string.format('%.0f', sequence))
+  return sequence
+end
+
+local function outbox_member(sequence, id)
+  return string.format('%016.0f', sequence) .. id
+end
+
+local function outbox_id(member)
+  return string.sub(member, -ID_LENGTH)
+end
+
+local function outbox_unpacked(packed)
+  if not packed then return nil end
+  local good, state = pcall(cmsgpack.unpack, packed)
+  if good and type(state) == 'table' and type(state[S_STATE]) == 'string' then return state end
+  return nil
+end
+
+local function outbox_state(box, member)
+  return outbox_unpacked(redis.call('HGET', box.states, outbox_id(member)))
+end
+
+local function outbox_save(box, member, state)
+  redis.call('HSET', box.states, outbox_id(member), cmsgpack.pack(state))
+end
+
+local function outbox_waiting(key, member)
+  return #key .. ':' .. key .. ':' .. member
+end
+
+local function outbox_hold(box, member, state)
+  state[S_STATE] = 'held'
+  outbox_save(box, member, state)
+  redis.call('ZADD', box.held, 0, outbox_waiting(state[S_KEY], member))
+end
+
+-- Lets an entry be claimed at its time: behind an earlier one of its key it is held.
+local function outbox_offer(box, member, state, kind, due, now)
+  local key = state[S_KEY]
+  state[S_DUE] = due
+  if key and due <= now then
+    local head = redis.call('HGET', box.heads, key)
+    if head and head ~= member then return outbox_hold(box, member, state) end
+    if not head then redis.call('HSET', box.heads, key, member) end
+  elseif key and kind ~= 'scheduled' then
+    redis.call('HSET', box.heads, key, member)
+  end
+  state[S_STATE] = kind
+  outbox_save(box, member, state)
+  redis.call('ZADD', box.pending, due, member)
+  if kind == 'retrying' then redis.call('ZADD', box.retrying, due, member) end
+end
+
+-- The head of a key is gone: the next one that is held follows, if there is one.
+local function outbox_advance(box, key, now)
+  local from = #key .. ':' .. key
+  redis.call('SREM', box.blocked, key)
+  while true do
+    local first = redis.call('ZRANGEBYLEX', box.held, '[' .. from .. ':', '(' .. from .. ';', 'LIMIT', 0, 1)[1]
+    if not first then
+      redis.call('HDEL', box.heads, key)
+      return
+    end
+    redis.call('ZREM', box.held, first)
+    local member = string.sub(first, -MEMBER_LENGTH)
+    local state = outbox_state(box, member)
+    if state and state[S_STATE] == 'held' then
+      redis.call('HSET', box.heads, key, member)
+      state[S_STATE] = 'ready'
+      state[S_DUE] = math.min(state[S_DUE], now)
+      outbox_save(box, member, state)
+      redis.call('ZADD', box.pending, state[S_DUE], member)
+      return
+    end
+  end
+end
+
+-- Out of :pending, :leased, :held, :dead or :sent, whichever it is in.
+local function outbox_leave(box, member, state)
+  local word = state[S_STATE]
+  if word == 'held' then
+    redis.call('ZREM', box.held, outbox_waiting(state[S_KEY], member))
+  elseif word == 'leased' then
+    redis.call('ZREM', box.leased, member)
+  elseif word == 'dead' then
+    redis.call('ZREM', box.dead, member)
+  elseif word == 'published' then
+    redis.call('ZREM', box.sent, member)
+  else
+    redis.call('ZREM', box.pending, member)
+    if word == 'retrying' then redis.call('ZREM', box.retrying, member) end
+  end
+end
+
+local function outbox_is_head(box, member, state)
+  return state[S_KEY] and redis.call('HGET', box.heads, state[S_KEY]) == member
+end
+
+-- Parks an entry for a person. Its key waits, or goes on without it.
+local function outbox_bury(box, member, state, reason, continues, now)
+  outbox_leave(box, member, state)
+  state[S_STATE], state[S_ERROR], state[S_AT], state[S_TOKEN] = 'dead', reason, now, false
+  outbox_save(box, member, state)
+  redis.call('ZADD', box.dead, state[S_SEQUENCE], member)
+  if outbox_is_head(box, member, state) then
+    if continues then outbox_advance(box, state[S_KEY], now) else redis.call('SADD', box.blocked, state[S_KEY]) end
+  end
+end
+
+-- Takes an entry out for good.
+local function outbox_remove(box, member, state, now)
+  local head = outbox_is_head(box, member, state)
+  outbox_leave(box, member, state)
+  redis.call('HDEL', box.states, outbox_id(member))
+  redis.call('HDEL', box.entries, outbox_id(member))
+  if head then outbox_advance(box, state[S_KEY], now) end
+end
+
+-- What the state of an entry is when nobody has kept it: as if it had just come.
+local function outbox_anew(box, id, body, now)
+  local good, header = pcall(cjson.decode, string.match(body, '^[^\n]*'))
+  local key = good and type(header) == 'table' and type(header.key) == 'string' and header.key or false
+  return { 'ready', 0, outbox_sequence(box, now), now, now, now, false, key, false }
+end
+
+-- An entry as a person sees it: member, state, attempts, created, due, at, key, error, header.
+local function outbox_shown(box, member, state)
+  local body = redis.call('HGET', box.entries, outbox_id(member)) or ''
+  return {
+    member, state[S_STATE], state[S_ATTEMPTS], state[S_CREATED], state[S_DUE], state[S_AT], state[S_KEY],
+    state[S_ERROR], string.match(body, '^[^\n]*'),
+  }
+end
+
+-- An entry whose state is gone starts anew, at the place it has.
+local function outbox_restore(box, member, body, now)
+  local state = outbox_anew(box, outbox_id(member), body, now)
+  state[S_SEQUENCE] = tonumber(string.sub(member, 1, 16))
+  redis.call('ZREM', box.pending, member)
+  outbox_offer(box, member, state, 'ready', now, now)
+end
+
+-- A lease that ran out: an attempt is spent, and the entry is offered again, or parked.
+local function outbox_expire(box, member, state, attempts, continues, now)
+  state[S_ATTEMPTS] = state[S_ATTEMPTS] + 1
+  state[S_ERROR] = 'the relay that worked on it let its lease run out'
+  if state[S_ATTEMPTS] >= attempts then return outbox_bury(box, member, state, state[S_ERROR], continues, now) end
+  outbox_leave(box, member, state)
+  state[S_TOKEN] = false
+  outbox_offer(box, member, state, 'retrying', now, now)
+end

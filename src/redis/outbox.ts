@@ -1,0 +1,110 @@
+import {
+  checkOptions,
+  describe,
+  encodeData,
+  Message,
+  type RawMessage,
+  toStructured,
+  WaybillError,
+} from '../core/index.ts'
+import type { RedisArg } from '../drivers/redis.ts'
+import { ENTRY_EVENT, ENTRY_TOPIC } from '../drivers/redis-entry.ts'
+import { topicOf } from '../flow/index.ts'
+import type { EnqueueOptions } from '../outbox/store.ts'
+import { type RedisTx, unitOf } from './unit.ts'
+
+/** The fields of an entry; what it throws refuses the event. */
+export type OutboxEncode = (message: RawMessage, topic: string) => Readonly<Record<string, string | Uint8Array>>
+
+export interface StreamOutboxOptions {
+  /** The stream, after the tag: `outbox` (default) is `{tag}:outbox`. */
+  stream?: string
+  /** The topic of events for which none is given. Default: the event's type. */
+  topic?: string | ((message: Message) => string)
+  /** Default: the event as CloudEvents JSON in the field `event`, its topic in the field `topic`. */
+  encode?: OutboxEncode
+}
+
+/** What can be said of an event here: delays, tenants and aggregates are for an outbox that keeps rows. */
+export type StreamEnqueueOptions = Pick<EnqueueOptions, 'key' | 'topic' | 'tenant'>
+
+export interface OutboxSettings {
+  readonly own: (name: string) => string
+  readonly current: () => RedisTx | undefined
+}
+
+/**
+ * An outbox in a stream: what a unit of work enqueues is appended in the same step as its other commands. Any source of
+ * that stream forwards it; see the guide. The receipt of an event is not known before the commit, so there is none.
+ */
+export class RedisStreamOutbox {
+  /** The key of the stream without the client's prefix: what a source of it is given. */
+  readonly stream: string
+  readonly name: string
+  readonly #settings: OutboxSettings
+  readonly #topicOf: (message: Message) => string
+  readonly #encode: OutboxEncode
+
+  constructor(settings: OutboxSettings, options: StreamOutboxOptions = {}) {
+    checkOptions('outbox', options, ['stream', 'topic', 'encode'])
+    const { stream = 'outbox', topic = topicOf, encode = defaultEncode } = options
+    if (typeof stream !== 'string' || stream === '') {
+      throw new WaybillError('INVALID_OPTION', `outbox: stream: ${describe(stream)} is not a name`)
+    }
+    this.#settings = settings
+    this.stream = settings.own(stream)
+    this.name = this.stream
+    this.#topicOf = typeof topic === 'function' ? topic : () => topic
+    this.#encode = encode
+  }
+
+  /** Queues events in a unit of work: `enqueue(tx, event)`, or `enqueue(event)` in the one we are in. */
+  enqueue(tx: RedisTx, events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
+  enqueue(events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
+  async enqueue(...given: unknown[]): Promise<void> {
+    const ambient = given[0] instanceof Message || Array.isArray(given[0])
+    const [tx, events, options] = (ambient ? [this.#ambient(), ...given] : given) as [
+      RedisTx,
+      Message | readonly Message[],
+      StreamEnqueueOptions | undefined,
+    ]
+    checkOptions('enqueue', options, ['key', 'topic', 'tenant'])
+    const unit = unitOf(tx)
+    const entries = [events].flat().map((event) => this.#fields(event as Message, options ?? {}))
+    for (const fields of entries) unit.command('xadd', this.stream, '*', ...(fields as Buffer[]))
+  }
+
+  #fields(event: Message, { key, topic, tenant }: StreamEnqueueOptions): RedisArg[] {
+    if (!(event instanceof Message)) {
+      const text = `enqueue: ${describe(event)} is not an event; make one with a definition, such as OrderPlaced({ … })`
+      throw new WaybillError('INVALID_OPTION', text)
+    }
+    const extensions = {
+      ...(key === undefined ? {} : { partitionkey: key }),
+      ...(tenant === undefined ? {} : { tenantid: tenant }),
+    }
+    const named = key === undefined && tenant === undefined ? event : event.with({ extensions })
+    const fields = this.#encode(encodeData(named), topic ?? this.#topicOf(event))
+    const words = Object.entries(fields).flatMap(([name, value]) => [name, argOf(value)])
+    if (words.length > 0) return words
+    throw new WaybillError('NOT_SERIALISABLE', `${event}: its encoder gave no fields, and an entry needs one`)
+  }
+
+  #ambient(): RedisTx {
+    const tx = this.#settings.current()
+    if (tx !== undefined) return tx
+    throw new WaybillError(
+      'NO_TRANSACTION',
+      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event)',
+    )
+  }
+}
+
+function defaultEncode(message: RawMessage, topic: string): Record<string, string> {
+  return { [ENTRY_EVENT]: toStructured(message), [ENTRY_TOPIC]: topic }
+}
+
+function argOf(value: string | Uint8Array): RedisArg {
+  if (typeof value === 'string' || Buffer.isBuffer(value)) return value
+  return Buffer.from(value.buffer, value.byteOffset, value.byteLength)
+}

@@ -1,0 +1,32 @@
+import { AmbientUnitOfWork } from '../outbox/unit-of-work.ts'
+import { type CommitSettings, commit } from './commit.ts'
+import { inContext } from './context.ts'
+import { type Ending, type RedisTx, Unit, type UnitSettings } from './unit.ts'
+
+export interface UnitOfWorkSettings extends CommitSettings {
+  readonly unit: UnitSettings
+}
+
+/**
+ * Units of work on Redis. Commands are queued, and run in one step when the function returns; when it throws they are
+ * dropped. Nothing is sent before, and nothing is locked: what is read by other means may have changed by then.
+ */
+export class RedisUnitOfWork extends AmbientUnitOfWork<RedisTx> {
+  constructor(settings: UnitOfWorkSettings) {
+    super(async (fn) => {
+      const unit = new Unit(settings.unit)
+      let ending: Ending = 'discarded'
+      try {
+        const value = await inContext(unit, fn)
+        unit.close()
+        ending = 'unknown'
+        await commit(unit, settings)
+        ending = 'committed'
+        return value
+      } finally {
+        unit.close()
+        await unit.ended(ending)
+      }
+    })
+  }
+}

@@ -1,0 +1,210 @@
+import { randomBytes } from 'node:crypto'
+import { describe, WaybillError } from '../core/index.ts'
+import type { RedisArg, RedisReply } from '../drivers/redis.ts'
+import { checkSameSlot } from '../drivers/redis-slot.ts'
+import { Guard } from '../drivers/transaction.ts'
+import { type KeyType, keyPlaces, WRITE_COMMANDS, type WriteCommand, writeOf } from './commands.ts'
+import type { StepName } from './steps.ts'
+
+/** A word of a command. Numbers are written in decimal. */
+export type RedisWord = string | number | Buffer
+
+/** Each command by its name, with its words after the key: `tx.hset('{shop}:order:1', 'total', 10)`. */
+export type RedisWrites<Answer> = {
+  readonly [Name in WriteCommand]: (key: string, ...words: RedisWord[]) => Answer
+}
+
+/**
+ * The commands of a unit of work. They are queued, run in one step when the work is done, and dropped when it fails. So
+ * none of them has an answer here: whoever must read reads before, with a client of his own.
+ */
+export interface RedisTx extends RedisWrites<void> {
+  /** The same with the name as a word. */
+  command(name: WriteCommand | Uppercase<WriteCommand>, key: string, ...words: RedisWord[]): void
+}
+
+/** A function of Lua that takes part in the commit; how one is made is said in steps.ts. */
+export interface NamedStep {
+  readonly step: StepName
+  /** As the server has them: see `UnitSettings.key`. */
+  readonly keys: readonly string[]
+  readonly args: readonly RedisArg[]
+  /** Given what the function answered, when the whole has committed. Must not throw. */
+  readonly onCommit?: (answer: RedisReply) => void
+}
+
+export interface UnitSettings {
+  /** A name as the server has it: with the client's prefix. */
+  readonly key: (name: string) => string
+  /** Any key of the slot that all must share; absent where any will do. */
+  readonly slot: string | undefined
+}
+
+/** What the commit script is given for a step. */
+export interface Queued {
+  /** '' for a command. */
+  readonly step: string
+  readonly keys: readonly string[]
+  readonly words: readonly RedisArg[]
+  /** As errors name it: the command and its first key, never its values. */
+  readonly what: string
+  readonly onCommit?: ((answer: RedisReply) => void) | undefined
+}
+
+/** How a unit has ended. `unknown`: no answer came, so it may have committed. */
+export type Ending = 'committed' | 'discarded' | 'unknown'
+
+/** Lua can hand so many values to one call. */
+const MOST_WORDS = 7000
+
+/** The queue of one unit of work, and the marks of the inbox that fence it. */
+export class Unit {
+  readonly queue: Queued[] = []
+  /** Keys whose type is looked at before anything is written. */
+  readonly checks = new Map<string, KeyType>()
+  /** Keys of marks that we hold under `token`. */
+  readonly marks = new Set<string>()
+  readonly keys = new Set<string>()
+  /** What is queued frees memory before something else needs it: see commit.lua. */
+  frees = false
+  readonly #settings: UnitSettings
+  readonly #guard = new Guard()
+  readonly #ends: ((ending: Ending) => void | Promise<void>)[] = []
+  /** What a key holds by what is queued already; undefined once that cannot be told any more. */
+  readonly #types = new Map<string, KeyType | undefined>()
+  #token: string | undefined
+  #open = true
+
+  constructor(settings: UnitSettings) {
+    this.#settings = settings
+  }
+
+  /** Nobody else has it. */
+  get token(): string {
+    this.#token ??= `processing ${randomBytes(12).toString('base64url')}`
+    return this.#token
+  }
+
+  command(name: string, ...given: RedisWord[]): void {
+    this.#guard.check()
+    const write = writeOf(name)
+    const title = name.toUpperCase()
+    const words = given.map((word, at) => wordOf(word, title, at))
+    if (words.length < write.words || (write.exact && words.length > write.words) || words.length > MOST_WORDS) {
+      const wanted = write.exact ? `${write.words}` : `${write.words} to ${MOST_WORDS}`
+      throw new WaybillError('COMMAND_REFUSED', `unit of work: ${title} has ${words.length} words; it takes ${wanted}`)
+    }
+    const keys: string[] = []
+    for (const at of keyPlaces(write, words)) {
+      const key = given[at]
+      if (typeof key !== 'string' || key === '') {
+        throw new WaybillError('COMMAND_REFUSED', `unit of work: ${title}: word ${at + 1} must be a key; give a name`)
+      }
+      words[at] = this.#settings.key(key)
+      keys.push(words[at] as string)
+    }
+    this.#touch(keys)
+    // SET with a condition may leave what was there.
+    const conditional = title === 'SET' && words.length > write.words
+    keys.forEach((key, at) => {
+      const replaced = (write.replaces ?? false) && (at === 0 || write.keys === 'pairs')
+      if (replaced) this.#types.set(key, conditional || write.frees ? undefined : write.type)
+      else this.#expect(title, key, write)
+    })
+    this.frees ||= write.frees ?? false
+    this.queue.push({ step: '', keys: [], words: [name, ...words], what: `${title} ${JSON.stringify(keys[0])}` })
+  }
+
+  add({ step, keys, args, onCommit }: NamedStep): void {
+    this.#guard.check()
+    this.#touch(keys)
+    this.queue.push({ step, keys, words: args, what: step, onCommit })
+  }
+
+  /** A key whose type is looked at before anything is written. */
+  expect(key: string, type: KeyType): void {
+    this.#touch([key])
+    if (!this.#types.has(key)) this.checks.set(key, type)
+    this.#types.set(key, type)
+  }
+
+  /** Fences the commit by a mark that holds our token now. */
+  hold(mark: string): void {
+    this.#guard.check()
+    this.#touch([mark])
+    this.marks.add(mark)
+  }
+
+  /** Called when the unit has ended, however it did. */
+  atEnd(fn: (ending: Ending) => void | Promise<void>): void {
+    this.#ends.push(fn)
+  }
+
+  check(): void {
+    this.#guard.check()
+  }
+
+  /** Whether something can be queued still. */
+  get open(): boolean {
+    return this.#open
+  }
+
+  close(): void {
+    this.#open = false
+    this.#guard.end()
+  }
+
+  async ended(ending: Ending): Promise<void> {
+    for (const end of this.#ends) await end(ending)
+  }
+
+  #touch(keys: readonly string[]): void {
+    const { slot } = this.#settings
+    if (slot !== undefined) for (const key of keys) checkSameSlot('unit of work', [slot, key])
+    for (const key of keys) this.keys.add(key)
+  }
+
+  #expect(title: string, key: string, { type, frees = false }: ReturnType<typeof writeOf>): void {
+    const known = this.#types.get(key)
+    if (type !== undefined && known !== undefined && known !== type) {
+      const text = `unit of work: ${title} needs a ${type}, but what is queued before makes ${JSON.stringify(key)} a ${known}`
+      throw new WaybillError('WRONG_KEY_TYPE', text)
+    }
+    if (type !== undefined && !this.#types.has(key)) this.checks.set(key, type)
+    this.#types.set(key, frees ? undefined : (type ?? known))
+  }
+}
+
+/** A method for each command. */
+for (const name of WRITE_COMMANDS) {
+  Object.defineProperty(Unit.prototype, name, {
+    value(this: Unit, ...words: RedisWord[]) {
+      this.command(name, ...words)
+    },
+  })
+}
+
+export function transactionOf(unit: Unit): RedisTx {
+  return unit as unknown as RedisTx
+}
+
+/** The unit behind a transaction; anything else would be a write that no commit takes along. */
+export function unitOf(tx: unknown): Unit {
+  if (!(tx instanceof Unit)) {
+    throw new WaybillError(
+      'NOT_A_TRANSACTION',
+      'a unit of work is needed here, not a client; give what withTransaction() passes to you',
+    )
+  }
+  tx.check()
+  return tx
+}
+
+export function wordOf(word: unknown, title: string, at: number): RedisArg {
+  if (typeof word === 'string' || Buffer.isBuffer(word)) return word
+  if (typeof word === 'number' && Number.isFinite(word)) return String(word)
+  throw new WaybillError(
+    'COMMAND_REFUSED',
+    `unit of work: ${title}: word ${at + 1} is ${describe(word)}; give text, a number or a Buffer`,
+  )
+}
