@@ -1,1 +1,8 @@
-export {}
+/** `waybill/http`: CloudEvents webhooks, signed as Standard Webhooks has it. */
+export type { HttpDelivery } from './arrivals.ts'
+export type { Mode } from './encoding.ts'
+export type { Lookup } from './guard.ts'
+export { type Handle, nodeListener } from './node-listener.ts'
+export { HttpReceiver, type HttpReceiverOptions, httpReceiver } from './receiver.ts'
+export { HttpSender, httpSender } from './sender.ts'
+export type { HttpSenderOptions, UrlOf } from './sender-options.ts'

@@ -1,0 +1,52 @@
+import {
+  contentMode,
+  FOREIGN_EVENTS,
+  isUuid,
+  nameUuid,
+  type RawMessage,
+  STRUCTURED_TYPE,
+  toBinary,
+  toStructured,
+} from '../../core/index.ts'
+import { attributesText, type Secret, signatureOf } from './signature.ts'
+
+export const MODES = ['binary', 'structured'] as const
+/** `binary`: attributes in headers and the data as the body. `structured`: all of it as one JSON body. */
+export type Mode = (typeof MODES)[number]
+
+export interface Encoded {
+  readonly headers: Record<string, string>
+  readonly body: Uint8Array
+}
+
+/** A message as an HTTP request, signed at `now`. What it throws refuses the message for good. */
+export function encode(message: RawMessage, mode: Mode, secrets: readonly Secret[], now: number): Encoded {
+  const { headers, body } = content(message, mode)
+  const id = webhookId(message)
+  const timestamp = String(Math.floor(now / 1000))
+  headers['content-length'] = String(body.length)
+  if (secrets.length === 0) return { headers, body }
+  const attributes = 'ce-id' in headers ? attributesText(Object.entries(headers)) : undefined
+  headers['webhook-id'] = id
+  headers['webhook-timestamp'] = timestamp
+  headers['webhook-signature'] = signatureOf(secrets, { id, timestamp, body, attributes })
+  return { headers, body }
+}
+
+function content(message: RawMessage, mode: Mode): Encoded {
+  // An event whose data is itself an event would be taken for that one.
+  if (mode === 'structured' || contentMode(message.datacontenttype) !== 'binary') {
+    const headers = { 'content-type': `${STRUCTURED_TYPE}; charset=utf-8` }
+    return { headers, body: Buffer.from(toStructured(message)) }
+  }
+  const { headers, body } = toBinary(message)
+  return { headers, body: typeof body === 'string' ? Buffer.from(body) : body }
+}
+
+/**
+ * The same with every try, and another for every event: an event's id is unique within its source only, and may hold
+ * what a header cannot.
+ */
+export function webhookId({ id, source }: { readonly id: string; readonly source: string }): string {
+  return isUuid(id) ? id.toLowerCase() : nameUuid(5, FOREIGN_EVENTS, `${source}\0${id}`)
+}

@@ -1,0 +1,233 @@
+import {
+  BATCH_TYPE,
+  type Clock,
+  checkOptions,
+  contentMode,
+  type Duration,
+  fromBinary,
+  fromStructured,
+  milliseconds,
+  type RawMessage,
+  systemClock,
+  WaybillError,
+  wholeNumber,
+} from '../../core/index.ts'
+import type { Phase, Session, Source, Stoppable } from '../../flow/index.ts'
+import { type Arrival, Arrivals, type HttpDelivery, type Reply } from './arrivals.ts'
+import { readBody } from './body.ts'
+import { HttpSession } from './session.ts'
+import { attributesText, type Secret, secretsOf, verify } from './signature.ts'
+
+export interface HttpReceiverOptions {
+  /** Those of the senders; while they are changed, the old and the new. */
+  secrets?: string | readonly string[]
+  /** Takes requests from anybody who can reach it. One of this and `secrets` must be given. */
+  unsigned?: boolean
+  /**
+   * Takes requests in binary mode whose signature covers the body only, as the standard has it, and so not the id nor
+   * the type of the event. Senders of Waybill sign both. Default false.
+   */
+  trustAttributes?: boolean
+  name?: string
+  /** The largest body in bytes. Default 1 MiB. */
+  maxBytes?: number
+  /** How old a signature may be, and how far ahead of this clock. Default 5 min. */
+  tolerance?: Duration
+  /** How long a body may take to arrive. Default 10 s. */
+  bodyTimeout?: Duration
+  /** When a request is answered `503`, whether or not its message is still being handled. Default 10 s. */
+  timeout?: Duration
+  /** How many messages may be here at once; more are answered `503`. Default 1000. */
+  maxMessages?: number
+  /** How long `stop` waits for what is being handled. Default 10 s. */
+  grace?: Duration
+  clock?: Clock
+}
+
+const OPTIONS = [
+  'secrets',
+  'unsigned',
+  'trustAttributes',
+  'name',
+  'maxBytes',
+  'tolerance',
+  'bodyTimeout',
+  'timeout',
+  'maxMessages',
+  'grace',
+  'clock',
+] as const
+
+/**
+ * Webhooks as a source: `handle` is given requests and a router takes their messages, as from any other.
+ *
+ * 1. What is not signed, too old, too large, too slow or no CloudEvent is refused, and nobody hears of it.
+ * 2. The message waits for a session to take it. While none is open, or too many wait, the answer is `503`.
+ * 3. The answer comes when the message is settled, so after the commit: `204` when it is done, `422` when it is dead,
+ *    `500` with Retry-After when it is to come again. Who sends it again is the sender, who also counts.
+ */
+export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
+  readonly name: string
+  readonly features = { redelivers: true } as const
+  readonly phase: Phase = 'requests'
+  readonly #secrets: readonly Secret[]
+  readonly #trustAttributes: boolean
+  readonly #limits: Record<'maxBytes' | 'maxMessages' | 'tolerance' | 'bodyTimeout' | 'timeout' | 'grace', number>
+  readonly #clock: Clock
+  readonly #sessions = new Set<HttpSession>()
+  readonly #arrivals = new Arrivals(() => {
+    for (const session of this.#sessions) session.wake()
+  })
+  readonly #stopped = new AbortController()
+  /** Requests that are being read or answered. */
+  #requests = 0
+  #onIdle: (() => void) | undefined
+
+  constructor(options: HttpReceiverOptions) {
+    checkOptions('http receiver', options, OPTIONS)
+    const { name = 'http', secrets, unsigned = false } = options ?? {}
+    const where = `http receiver ${name}`
+    if (unsigned === (secrets !== undefined)) {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `${where}: give the secrets of the senders, or unsigned: true where something else keeps strangers out; not both`,
+      )
+    }
+    this.name = name
+    this.#secrets = secrets === undefined ? [] : secretsOf(where, secrets)
+    this.#trustAttributes = options.trustAttributes ?? false
+    this.#clock = options.clock ?? systemClock
+    this.#limits = {
+      maxBytes: wholeNumber(`${where}: maxBytes`, options.maxBytes ?? 1024 * 1024),
+      maxMessages: wholeNumber(`${where}: maxMessages`, options.maxMessages ?? 1000),
+      tolerance: milliseconds(options.tolerance ?? '5m', `${where}: tolerance`),
+      bodyTimeout: milliseconds(options.bodyTimeout ?? '10s', `${where}: bodyTimeout`),
+      timeout: milliseconds(options.timeout ?? '10s', `${where}: timeout`),
+      grace: milliseconds(options.grace ?? '10s', `${where}: grace`),
+    }
+  }
+
+  async open(): Promise<Session<HttpDelivery>> {
+    const onClose = () => this.#sessions.delete(session)
+    const session: HttpSession = new HttpSession({ arrivals: this.#arrivals, clock: this.#clock, onClose })
+    this.#sessions.add(session)
+    return session
+  }
+
+  /** Answers one request. Never rejects. May be passed around on its own. */
+  readonly handle = async (request: Request): Promise<Response> => {
+    if (this.#stopped.signal.aborted) return away(true)
+    this.#requests++
+    try {
+      return await this.#answer(request)
+    } catch {
+      return respond(500, 'an error within the receiver')
+    } finally {
+      this.#requests--
+      if (this.#requests === 0) this.#onIdle?.()
+    }
+  }
+
+  /** New requests are answered `503`; resolves when those that are here have their answers. */
+  async stop(): Promise<void> {
+    if (this.#stopped.signal.aborted) return
+    this.#stopped.abort()
+    if (this.#requests === 0) return
+    const idle = new AbortController()
+    this.#onIdle = () => idle.abort()
+    await this.#clock.sleep(this.#limits.grace, idle.signal)
+    this.#arrivals.clear('away')
+  }
+
+  async #answer(request: Request): Promise<Response> {
+    if (request.method !== 'POST') return respond(405, 'events come by POST', { allow: 'POST' })
+    const mode = contentMode(request.headers.get('content-type') ?? undefined)
+    if (mode === 'batch') return respond(415, `${BATCH_TYPE} is not taken: one answer cannot speak for many events`)
+    const stale = this.#secrets.length === 0 ? undefined : this.#unsigned(request.headers)
+    if (stale !== undefined) return respond(401, stale)
+    if (this.#sessions.size === 0 || this.#arrivals.size >= this.#limits.maxMessages) return away()
+    const body = await readBody(request, this.#limits.maxBytes, this.#limits.bodyTimeout, this.#clock)
+    if (body === 'too large') return respond(413, `the body is larger than ${this.#limits.maxBytes} bytes`)
+    if (body === 'too slow') return respond(408, 'the body took too long')
+    if (body === 'broken') return respond(400, 'the body broke off')
+    const forged = this.#secrets.length === 0 ? undefined : this.#forged(request.headers, body, mode === 'binary')
+    if (forged !== undefined) return respond(401, forged)
+    const message = messageOf(request.headers, body, mode)
+    if (typeof message === 'string') return respond(400, message)
+    return responseTo(await this.#settled(message, body.byteLength, request.signal))
+  }
+
+  /** What can be said against the signature before the body has come. */
+  #unsigned(headers: Headers): string | undefined {
+    for (const name of ['webhook-id', 'webhook-timestamp', 'webhook-signature']) {
+      if (!headers.get(name)) return `the header ${name} is missing`
+    }
+    const timestamp = headers.get('webhook-timestamp')!
+    const age = this.#clock.now() - Number(timestamp) * 1000
+    if (!/^\d{1,15}$/.test(timestamp) || Math.abs(age) > this.#limits.tolerance) {
+      return 'the signature is too old, or the clocks differ'
+    }
+    return undefined
+  }
+
+  #forged(headers: Headers, body: Uint8Array, binary: boolean): string | undefined {
+    const [id, timestamp] = [headers.get('webhook-id')!, headers.get('webhook-timestamp')!]
+    const attributes = binary && !this.#trustAttributes ? attributesText(headers) : undefined
+    const verified = verify(this.#secrets, headers.get('webhook-signature')!, { id, timestamp, body, attributes })
+    if (verified === 'whole') return undefined
+    if (verified === 'no') return 'the signature is wrong'
+    return 'the signature does not cover the attributes; send structured mode, or sign them'
+  }
+
+  /** What becomes of the message, or that it takes too long. */
+  async #settled(message: RawMessage, size: number, signal: AbortSignal): Promise<Reply> {
+    const arrival = this.#arrivals.add(message, size + 200)
+    const over = new AbortController()
+    const reply = new Promise<Reply>((resolve) => this.#await(arrival, resolve, over.signal))
+    const gone = () => over.abort()
+    if (signal.aborted) gone()
+    else signal.addEventListener('abort', gone)
+    const late = this.#clock.sleep(this.#limits.timeout, over.signal).then((): Reply => 'away')
+    try {
+      return await Promise.race([reply, late])
+    } finally {
+      signal.removeEventListener('abort', gone)
+      over.abort()
+      this.#arrivals.abandon(arrival)
+    }
+  }
+
+  #await(arrival: Arrival, resolve: (reply: Reply) => void, over: AbortSignal): void {
+    arrival.waiting.add(resolve)
+    over.addEventListener('abort', () => arrival.waiting.delete(resolve))
+  }
+}
+
+function messageOf(headers: Headers, body: Uint8Array, mode: 'binary' | 'structured'): RawMessage | string {
+  try {
+    return mode === 'structured' ? fromStructured(body) : fromBinary(Object.fromEntries(headers), body)
+  } catch (error) {
+    return error instanceof WaybillError ? `not a CloudEvent: ${error.message}` : 'not a CloudEvent'
+  }
+}
+
+/** Why a message failed is nobody's business but ours. */
+function responseTo(reply: Reply): Response {
+  if (reply === 'done') return new Response(null, { status: 204 })
+  if (reply === 'refused') return respond(422, 'it can never be handled')
+  if (reply === 'away') return away()
+  return respond(500, 'not now', { 'retry-after': String(Math.ceil(reply.later / 1000)) })
+}
+
+function away(stopping = false): Response {
+  return respond(503, 'not now', { 'retry-after': '1', ...(stopping ? { connection: 'close' } : {}) })
+}
+
+function respond(status: number, text: string, headers: Record<string, string> = {}): Response {
+  return new Response(`${text}\n`, { status, headers: { 'content-type': 'text/plain; charset=utf-8', ...headers } })
+}
+
+/** `httpReceiver({ secrets })`: see HttpReceiver. */
+export function httpReceiver(options: HttpReceiverOptions): HttpReceiver {
+  return new HttpReceiver(options)
+}

@@ -1,0 +1,135 @@
+import { setMaxListeners } from 'node:events'
+import { Agent as PlainAgent } from 'node:http'
+import { Agent as SecureAgent } from 'node:https'
+import { encodeData, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
+import { type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
+import { type Judged, judge } from './answer.ts'
+import { encode } from './encoding.ts'
+import { post } from './request.ts'
+import { type HttpSenderOptions, type SenderSettings, senderSettings } from './sender-options.ts'
+import { Slots } from './slots.ts'
+
+/** What the messages of one call share: once the destination is away, the rest is not tried. */
+interface Call {
+  readonly signal: AbortSignal
+  away: unknown
+}
+
+/**
+ * Events as signed CloudEvents webhooks, one POST each. With one URL, whatever speaks of the server as a whole (no
+ * connection, no answer, 429, 502, 503, 504) is `down`: nobody is charged, the flow pauses and probes, and nothing is
+ * sent before the time that a Retry-After names. With a URL for each message there is no whole: the same then concerns
+ * that message alone, so that one endpoint which is away holds back nobody else.
+ */
+export class HttpSender implements Publisher {
+  readonly name: string
+  readonly features = {}
+  readonly #settings: SenderSettings
+  readonly #slots: Slots
+  readonly #agents: { readonly 'http:': PlainAgent; readonly 'https:': SecureAgent }
+  #notBefore = 0
+
+  constructor(options: HttpSenderOptions) {
+    const settings = senderSettings(options)
+    const { concurrency, guard, tls } = settings
+    this.name = settings.name
+    this.#settings = settings
+    this.#slots = new Slots(concurrency)
+    const connections = { keepAlive: true, maxSockets: concurrency, maxFreeSockets: concurrency, lookup: guard.lookup }
+    this.#agents = { 'http:': new PlainAgent(connections), 'https:': new SecureAgent({ ...tls, ...connections }) }
+  }
+
+  /** A destination that may not be reached shows at start; one that cannot be found at present is waited for. */
+  async start(): Promise<void> {
+    const { fixed, guard } = this.#settings
+    if (fixed === undefined) return
+    try {
+      await guard.resolve(fixed.hostname)
+    } catch (error) {
+      if (error instanceof WaybillError) throw error
+    }
+  }
+
+  async publish(messages: readonly RawMessage[], signal: AbortSignal): Promise<readonly Outcome[]> {
+    const { clock, fixed } = this.#settings
+    const wait = this.#notBefore - clock.monotonic()
+    if (fixed !== undefined && wait > 0) {
+      const error = new Unavailable(`${this.name} asked for a pause, of which ${Math.ceil(wait)} ms are left`)
+      return messages.map(() => ({ kind: 'down', error }))
+    }
+    // Each request listens to it, and that is no leak.
+    setMaxListeners(0, signal)
+    const call: Call = { signal, away: undefined }
+    return Promise.all(messages.map((message) => this.#one(message, call)))
+  }
+
+  async close(): Promise<void> {
+    for (const agent of Object.values(this.#agents)) agent.destroy()
+  }
+
+  async #one(message: RawMessage, call: Call): Promise<Outcome> {
+    const release = await this.#slots.take()
+    try {
+      if (call.away !== undefined) return { kind: 'down', error: call.away }
+      const judged = await this.#send(message, call.signal)
+      return judged.kind === 'away' ? this.#away(judged, call) : judged
+    } finally {
+      release()
+    }
+  }
+
+  async #send(message: RawMessage, signal: AbortSignal): Promise<Judged> {
+    const { urlOf, headers, mode, secrets, guard, timeout, clock, longestRetryAfter } = this.#settings
+    let url: URL
+    let encoded: ReturnType<typeof encode>
+    try {
+      url = urlOf(message)
+      encoded = encode(encodeData(message), mode, secrets, clock.now())
+      guard.checkHost(url.hostname)
+    } catch (error) {
+      return refusal(error)
+    }
+    try {
+      const agent = this.#agents[url.protocol as 'http:' | 'https:']
+      const { body } = encoded
+      const sent = { ...headers, ...encoded.headers }
+      const answer = await post({ url, agent, headers: sent, body, timeout, signal, clock })
+      return judge(answer, clock.now(), longestRetryAfter)
+    } catch (error) {
+      return failure(error, url.host, this.#settings.fixed !== undefined)
+    }
+  }
+
+  #away({ error, after }: Extract<Judged, { kind: 'away' }>, call: Call): Outcome {
+    const { fixed, clock } = this.#settings
+    if (fixed === undefined) return after === undefined ? { kind: 'failed', error } : { kind: 'failed', error, after }
+    if (after !== undefined) this.#notBefore = clock.monotonic() + after
+    call.away = error
+    return { kind: 'down', error }
+  }
+}
+
+/** What is wrong with the message, or with the address it leads to. */
+function refusal(error: unknown): Outcome {
+  if (error instanceof WaybillError && REFUSED.has(error.code)) return { kind: 'rejected', error }
+  return outcomeOf(error)
+}
+
+const REFUSED = new Set(['BLOCKED_ADDRESS', 'INVALID_OPTION'])
+
+/** Nothing was answered. Certificates are among it: they are the server's, and may be mended. */
+function failure(error: unknown, host: string, fixed: boolean): Judged {
+  const { code } = error as { code?: unknown }
+  // The one destination of all messages may mean another address again; an endpoint somebody chose is refused.
+  if (code === 'BLOCKED_ADDRESS' && !fixed) return { kind: 'rejected', error }
+  if (code === 'ERR_INVALID_CHAR' || code === 'ERR_HTTP_INVALID_HEADER_VALUE') {
+    // The error names the header, not its value.
+    return { kind: 'rejected', error: new WaybillError('NOT_SERIALISABLE', 'an attribute cannot stand in a header') }
+  }
+  return { kind: 'away', error: new Unavailable(`${host}: not reached`, { cause: error }), after: undefined }
+}
+
+/** `to: httpSender({ url, secrets })`: see HttpSender. */
+export function httpSender(options: HttpSenderOptions): HttpSender {
+  return new HttpSender(options)
+}

@@ -1,0 +1,71 @@
+import type { Clock, Settlement } from '../../core/index.ts'
+import type { Demand, Session, Settled } from '../../flow/index.ts'
+import type { Arrivals, HttpDelivery, Reply } from './arrivals.ts'
+
+export interface SessionSettings {
+  readonly arrivals: Arrivals
+  readonly clock: Clock
+  readonly onClose: () => void
+}
+
+/** Takes what requests brought, and answers them by what became of it. */
+export class HttpSession implements Session<HttpDelivery> {
+  readonly #settings: SessionSettings
+  /** Never aborted: what is in hand belongs to requests, and those end one by one. */
+  readonly lost: AbortSignal = new AbortController().signal
+  readonly #inHand = new Set<HttpDelivery>()
+  #waiting = new AbortController()
+  #open = true
+
+  constructor(settings: SessionSettings) {
+    this.#settings = settings
+  }
+
+  async take(demand: Demand, signal: AbortSignal): Promise<readonly HttpDelivery[]> {
+    if (!this.#open || signal.aborted) return []
+    const taken = this.#settings.arrivals.take(demand)
+    for (const delivery of taken) this.#inHand.add(delivery)
+    return taken
+  }
+
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    const { arrivals, clock } = this.#settings
+    if (!this.#open || signal.aborted || arrivals.queued > 0) return
+    this.#waiting = new AbortController()
+    const woken = this.#waiting
+    const wake = () => woken.abort()
+    signal.addEventListener('abort', wake)
+    await clock.sleep(ms, woken.signal)
+    signal.removeEventListener('abort', wake)
+  }
+
+  wake(): void {
+    this.#waiting.abort()
+  }
+
+  async settle(batch: readonly Settled<HttpDelivery>[]): Promise<number> {
+    const { arrivals } = this.#settings
+    const released: HttpDelivery[] = []
+    let stale = 0
+    for (const [delivery, settlement] of batch) {
+      this.#inHand.delete(delivery)
+      if (settlement.kind === 'release') released.push(delivery)
+      else if (!arrivals.settle(delivery, replyTo(settlement))) stale++
+    }
+    return stale + arrivals.giveBack(released)
+  }
+
+  async close(): Promise<void> {
+    if (!this.#open) return
+    this.#open = false
+    this.#settings.arrivals.giveBack([...this.#inHand])
+    this.#inHand.clear()
+    this.wake()
+    this.#settings.onClose()
+  }
+}
+
+function replyTo(settlement: Exclude<Settlement, { kind: 'release' }>): Reply {
+  if (settlement.kind === 'done') return 'done'
+  return settlement.kind === 'dead' ? 'refused' : { later: settlement.after }
+}

@@ -1,0 +1,109 @@
+import { createHmac, timingSafeEqual } from 'node:crypto'
+import { WaybillError } from '../../core/index.ts'
+
+/**
+ * Signatures as Standard Webhooks has them: `webhook-id`, `webhook-timestamp` and `webhook-signature`, in which each
+ * secret in force has an entry `v1,` with the HMAC-SHA256 of `id.timestamp.body`, so that secrets can be changed one
+ * side at a time.
+ *
+ * That does not cover headers, and in binary mode the attributes of an event are headers: whoever caught one request
+ * could send its body again under another id. So there each secret has a second entry, `v1ce,`, over the attributes
+ * too, with a key of its own that is made from the secret. Receivers that do not know it pass over it, as the standard
+ * tells them to.
+ */
+export interface Secret {
+  readonly body: Buffer
+  readonly attributes: Buffer
+}
+
+const PREFIX = 'whsec_'
+const [SHORTEST, LONGEST] = [24, 64]
+
+export function secretsOf(where: string, given: unknown): readonly Secret[] {
+  const list: readonly unknown[] = Array.isArray(given) ? given : [given]
+  if (list.length === 0) throw invalid(where, 'none was given')
+  return list.map((secret) => {
+    if (typeof secret !== 'string') throw invalid(where, 'one is no text')
+    const text = secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : secret
+    if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text)) throw invalid(where, 'one is not base64')
+    const body = Buffer.from(text, 'base64')
+    if (body.length < SHORTEST || body.length > LONGEST) throw invalid(where, `one has ${body.length} bytes`)
+    return { body, attributes: createHmac('sha256', body).update('waybill v1ce').digest() }
+  })
+}
+
+/** Never with the secret. */
+function invalid(where: string, why: string): WaybillError {
+  return new WaybillError(
+    'INVALID_OPTION',
+    `${where}: secrets: ${why}; give "${PREFIX}" and the base64 of ${SHORTEST} to ${LONGEST} random bytes, or several of those`,
+  )
+}
+
+export interface Signed {
+  readonly id: string
+  /** Seconds since the epoch. */
+  readonly timestamp: string
+  readonly body: Uint8Array
+  /** In binary mode: the attributes, see `attributesText`. */
+  readonly attributes: string | undefined
+}
+
+export function signatureOf(secrets: readonly Secret[], signed: Signed): string {
+  return secrets
+    .flatMap((secret) => {
+      const body = `v1,${bodyMac(secret, signed).toString('base64')}`
+      if (signed.attributes === undefined) return [body]
+      return [body, `v1ce,${attributesMac(secret, signed).toString('base64')}`]
+    })
+    .join(' ')
+}
+
+/** `attributes`: the body is as it was signed, but nothing vouches for the attributes. */
+export type Verified = 'whole' | 'attributes' | 'no'
+
+/** Every secret is tried with every entry, in a time that does not tell how much of one was right. */
+export function verify(secrets: readonly Secret[], signature: string, signed: Signed): Verified {
+  let body = false
+  let attributes = signed.attributes === undefined
+  for (const entry of signature.split(' ').slice(0, MOST_ENTRIES)) {
+    const [version, text = ''] = entry.split(',', 2)
+    const mac = Buffer.from(text, 'base64')
+    for (const secret of secrets) {
+      if (version === 'v1' && same(mac, bodyMac(secret, signed))) body = true
+      if (version === 'v1ce' && !attributes && same(mac, attributesMac(secret, signed))) attributes = true
+    }
+  }
+  if (!body) return 'no'
+  return attributes ? 'whole' : 'attributes'
+}
+
+/** A request must not make us count hashes without end. */
+const MOST_ENTRIES = 16
+
+function same(given: Buffer, expected: Buffer): boolean {
+  return given.length === expected.length && timingSafeEqual(given, expected)
+}
+
+function bodyMac(secret: Secret, { id, timestamp, body }: Signed): Buffer {
+  return createHmac('sha256', secret.body).update(`${id}.${timestamp}.`).update(body).digest()
+}
+
+function attributesMac(secret: Secret, { id, timestamp, body, attributes = '' }: Signed): Buffer {
+  const mac = createHmac('sha256', secret.attributes)
+  return mac
+    .update(`${id}.${timestamp}.${Buffer.byteLength(attributes)}.`)
+    .update(attributes)
+    .update(body)
+    .digest()
+}
+
+/** The headers that are attributes, as they are on the wire, in one order. */
+export function attributesText(headers: Iterable<readonly [string, string]>): string {
+  const lines: string[] = []
+  for (const [name, value] of headers) {
+    const lower = name.toLowerCase()
+    if (lower.startsWith('ce-') || lower === 'content-type') lines.push(`${lower}:${value.trim()}\n`)
+  }
+  return lines.sort().join('')
+}
