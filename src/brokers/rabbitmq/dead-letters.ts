@@ -1,0 +1,149 @@
+import { checkOptions, type RawMessage, wholeNumber } from '../../core/index.ts'
+import type { AmqpChannel, AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
+import { attemptsOf, deathsOf, HEADER, rearmedCopy } from './copies.ts'
+import type { Sender } from './sender.ts'
+import type { SourceSettings } from './source.ts'
+
+/** A message that was given up: as it came, and why. */
+export interface DeadLetter {
+  /** The message's id; `undefined` where it has none, which may be why it is here. */
+  readonly id: string | undefined
+  readonly queue: string
+  readonly reason: string
+  readonly attempts: number
+  /** Where it was published to at first. */
+  readonly exchange: string
+  readonly routingKey: string
+  readonly properties: AmqpProperties
+  readonly content: Buffer
+  /** Absent when it cannot be decoded. */
+  readonly message: RawMessage | undefined
+}
+
+export interface DeadLetterOptions {
+  /** How many at most. Default 100. */
+  readonly count?: number
+}
+
+/** Which dead letters: by message id, or by a function. */
+export type WhichDead = string | ((letter: DeadLetter) => boolean)
+
+/** How many copies are under way at once. */
+const AT_ONCE = 100
+/** How often to look whether what was given back is there again, and how long apart in milliseconds. */
+const LOOKS = { times: 100, every: 10 }
+
+/**
+ * A queue can only be read from its front, so whoever looks for one letter takes those before it in hand, and gives
+ * them back; at the latest with the end of the channel.
+ */
+export class DeadLetters {
+  readonly #settings: SourceSettings
+  readonly #sender: Sender
+
+  constructor(settings: SourceSettings, sender: Sender) {
+    this.#settings = settings
+    this.#sender = sender
+  }
+
+  async list(channel: AmqpChannel, options: DeadLetterOptions = {}): Promise<DeadLetter[]> {
+    checkOptions('dead letters', options, ['count'])
+    const count = wholeNumber('dead letters: count', options.count ?? 100)
+    const seen: AmqpDelivery[] = []
+    for await (const raw of this.#all(channel)) {
+      seen.push(raw)
+      if (seen.length >= count) break
+    }
+    await this.#giveBack(channel, seen)
+    return seen.map((raw) => this.#letter(raw))
+  }
+
+  /** Sent to the queue, or dropped. */
+  async resolve(channel: AmqpChannel, which: WhichDead | undefined, rearm: boolean): Promise<number> {
+    const fits = fitsDead(which)
+    const others: AmqpDelivery[] = []
+    let resolved = 0
+    let chosen: AmqpDelivery[] = []
+    const settle = async () => {
+      if (rearm) await this.#send(chosen)
+      for (const raw of chosen) channel.ack(raw)
+      resolved += chosen.length
+      chosen = []
+    }
+    for await (const raw of this.#all(channel)) {
+      if (fits(this.#letter(raw))) chosen.push(raw)
+      else others.push(raw)
+      if (chosen.length >= AT_ONCE) await settle()
+    }
+    if (chosen.length > 0) await settle()
+    await this.#giveBack(channel, others)
+    return resolved
+  }
+
+  /** The server puts them back in its own time; whoever looks next should find them. */
+  async #giveBack(channel: AmqpChannel, letters: readonly AmqpDelivery[]): Promise<void> {
+    const { plan, clock } = this.#settings
+    for (const raw of letters) channel.nack(raw, false, true)
+    for (let look = 0; letters.length > 0 && look < LOOKS.times; look++) {
+      if ((await channel.checkQueue(plan.deadQueue)).messageCount >= letters.length) return
+      await clock.sleep(LOOKS.every)
+    }
+  }
+
+  async #send(letters: readonly AmqpDelivery[]): Promise<void> {
+    const sent = await this.#sender.send(letters.map((raw) => rearmedCopy(this.#settings.plan, raw)))
+    const failed = sent.find(({ kind }) => kind !== 'ok')
+    // All of them stay then: one that was sent already comes twice.
+    if (failed !== undefined && failed.kind !== 'ok') throw failed.error
+  }
+
+  /** Those that are there now: what is dead-lettered meanwhile is for the next time. */
+  async *#all(channel: AmqpChannel): AsyncGenerator<AmqpDelivery> {
+    const { deadQueue } = this.#settings.plan
+    const { messageCount } = await channel.checkQueue(deadQueue)
+    for (let i = 0; i < messageCount; i++) {
+      const raw = await channel.get(deadQueue)
+      if (raw === false) return
+      yield raw
+    }
+  }
+
+  #letter(raw: AmqpDelivery): DeadLetter {
+    const { plan, decode } = this.#settings
+    const headers = raw.properties.headers ?? {}
+    const [death] = deathsOf(raw.properties)
+    let message: RawMessage | undefined
+    try {
+      message = decode(raw)
+    } catch {
+      // It stays here with its reason.
+    }
+    return {
+      id: message?.id ?? raw.properties.messageId,
+      queue: text(headers[HEADER.queue]) ?? death?.queue ?? plan.name,
+      reason: text(headers[HEADER.reason]) ?? reasonOf(death?.reason, plan.deliveryLimit),
+      attempts: attemptsOf(raw),
+      exchange: text(headers[HEADER.exchange]) ?? death?.exchange ?? raw.fields.exchange,
+      routingKey: text(headers[HEADER.routingKey]) ?? death?.['routing-keys']?.[0] ?? raw.fields.routingKey,
+      properties: raw.properties,
+      content: raw.content,
+      message,
+    }
+  }
+}
+
+/** Why the server itself gave it up. */
+function reasonOf(reason: string | undefined, limit: number): string {
+  if (reason === 'delivery_limit')
+    return `delivery_limit: it came back more than ${limit} times from consumers that died`
+  return reason ?? 'unknown'
+}
+
+function text(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined
+}
+
+function fitsDead(which: WhichDead | undefined): (letter: DeadLetter) => boolean {
+  if (which === undefined) return () => true
+  return typeof which === 'function' ? which : ({ id }) => id === which
+}

@@ -1,0 +1,250 @@
+import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
+import { type AmqpChannel, type AmqpDelivery, onEnd } from '../../drivers/amqp.ts'
+import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
+import type { Delivery, Demand, Session, Settled } from '../../flow/index.ts'
+import { againCopy, attemptsOf, deadCopy, deliveryCountOf, remainingOf } from './copies.ts'
+import { sizeOf } from './encoding.ts'
+import type { Outgoing, Sender } from './sender.ts'
+import type { SourceSettings } from './source.ts'
+import { Unacked } from './unacked.ts'
+
+export interface RabbitmqDelivery extends Delivery {
+  readonly raw: AmqpDelivery
+  /** The channel it came on, as its session knows it: it is settled there or nowhere. */
+  readonly session: RabbitmqSession
+}
+
+export interface SessionParts {
+  readonly amqp: SteadyAmqp
+  readonly open: OpenAmqp
+  readonly channel: AmqpChannel
+  readonly consumerTag: string
+  /** Sends copies, on another connection: one that is blocked must not hold up acks. */
+  readonly sender: Sender
+}
+
+/** What is to be sent before its original may go. */
+interface Move {
+  readonly raw: AmqpDelivery
+  readonly outgoing: Outgoing
+}
+
+/**
+ * One consumer on one channel. What it was given is unacked until it is settled here: an ack on another channel would
+ * be an error, or somebody else's message. When the channel ends, the server gives all of it to others.
+ */
+export class RabbitmqSession implements Session<RabbitmqDelivery> {
+  readonly #settings: SourceSettings
+  readonly #parts: SessionParts
+  readonly #lost = new AbortController()
+  readonly #unacked: Unacked
+  readonly #waiting = new Set<AbortController>()
+  /** Given to us, and not handed out yet. */
+  #stock: RabbitmqDelivery[] = []
+  /** Nothing anybody could handle, and what has not waited long enough: to be sent on. */
+  #moves: Move[] = []
+  #moving: Promise<void> = Promise.resolve()
+  #closed = false
+
+  constructor(settings: SourceSettings, parts: SessionParts) {
+    this.#settings = settings
+    this.#parts = parts
+    const { channel, open } = parts
+    this.#unacked = new Unacked(channel)
+    onEnd(channel, (error) => {
+      const why = error === undefined ? 'it was closed' : errorSummary(error)
+      this.#lose(open.lost.aborted ? open.lost.reason : channelLost(why, error))
+    })
+    open.lost.addEventListener('abort', () => this.#lose(open.lost.reason), { once: true })
+    if (open.lost.aborted) this.#lose(open.lost.reason)
+  }
+
+  async begin(): Promise<void> {
+    const { amqp, open, channel, consumerTag } = this.#parts
+    const { prefetch, plan } = this.#settings
+    await amqp.ask(open, 'to set the prefetch', channel.prefetch(prefetch))
+    const consuming = channel.consume(plan.name, (raw) => this.#onMessage(raw), { consumerTag })
+    await amqp.ask(open, `to consume ${plan.name}`, consuming)
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  async take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly RabbitmqDelivery[]> {
+    if (this.#over || signal.aborted) return []
+    if (this.#moves.length > 0) {
+      try {
+        await this.#moveOn()
+      } catch (error) {
+        if (this.#stock.length === 0) throw error
+      }
+    }
+    if (this.#over || signal.aborted || this.#stock.length === 0) return []
+    let given = 1
+    let size = this.#stock[0]!.size
+    while (given < Math.min(count, this.#stock.length)) {
+      size += this.#stock[given]!.size
+      if (size > bytes) break
+      given++
+    }
+    return this.#stock.splice(0, given)
+  }
+
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    if (this.#over || signal.aborted || this.#stock.length > 0 || this.#moves.length > 0) return
+    const woken = new AbortController()
+    const wake = () => woken.abort()
+    this.#waiting.add(woken)
+    signal.addEventListener('abort', wake)
+    await this.#settings.clock.sleep(ms, woken.signal)
+    signal.removeEventListener('abort', wake)
+    this.#waiting.delete(woken)
+  }
+
+  async settle(batch: readonly Settled<RabbitmqDelivery>[]): Promise<number> {
+    const ours = batch.filter(([{ session, raw }]) => session === this && this.#unacked.has(raw))
+    const foreign = batch.filter(([{ session }]) => session !== this).length
+    if (this.#over) return foreign + ours.length
+    const acks: AmqpDelivery[] = []
+    const moves: Move[] = []
+    for (const [{ raw, attempts }, settlement] of ours) {
+      if (settlement.kind === 'done') acks.push(raw)
+      else if (settlement.kind === 'release') this.#release(raw, attempts, moves)
+      else if (settlement.kind === 'dead') moves.push(this.#dead(raw, attempts + 1, settlement.reason))
+      else {
+        const spent = attempts + (settlement.charged ? 1 : 0)
+        moves.push({ raw, outgoing: againCopy(this.#settings.plan, raw, spent, settlement.after) })
+      }
+    }
+    this.#unacked.ack(acks)
+    if (moves.length > 0) {
+      const failure = await this.#move(moves)
+      if (failure !== undefined) throw failure
+    }
+    return foreign + ours.filter(([{ raw }]) => this.#unacked.has(raw)).length
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    const { amqp, open, channel, consumerTag } = this.#parts
+    if (this.#lost.signal.aborted) {
+      this.#closed = true
+      return
+    }
+    try {
+      // Nothing more is given to us; what we have goes back, fresh where the server would soon give it up.
+      await amqp.ask(open, 'to end the consumer', channel.cancel(consumerTag))
+      const moves: Move[] = []
+      for (const raw of this.#unacked) if (this.#isWorn(raw)) moves.push(this.#fresh(raw, attemptsOf(raw)))
+      if (moves.length > 0) await this.#move(moves)
+    } finally {
+      this.#closed = true
+      this.#wake()
+      if (!this.#lost.signal.aborted) await amqp.ask(open, 'to close a channel', channel.close())
+    }
+  }
+
+  get #over(): boolean {
+    return this.#closed || this.#lost.signal.aborted
+  }
+
+  #onMessage(raw: AmqpDelivery | null): void {
+    if (raw === null) {
+      const { where, plan } = this.#settings
+      const message = `${where}: the server has ended the consumer; queue ${plan.name} was deleted, or its leader is gone`
+      this.#lose(new WaybillError('QUEUE_GONE', message))
+      return
+    }
+    this.#unacked.add(raw)
+    this.#accept(raw)
+    this.#wake()
+  }
+
+  #accept(raw: AmqpDelivery): void {
+    const remaining = remainingOf(raw)
+    const attempts = attemptsOf(raw)
+    if (remaining > 0) {
+      this.#moves.push({ raw, outgoing: againCopy(this.#settings.plan, raw, attempts, remaining) })
+      return
+    }
+    let message: RawMessage
+    try {
+      message = this.#settings.decode(raw)
+    } catch (error) {
+      const reason = errorSummary(error)
+      this.#moves.push(this.#dead(raw, attempts, reason))
+      const { messageId = '' } = raw.properties
+      // Its type nobody could tell.
+      const about = { type: '', id: messageId, reason, attempt: attempts + 1, tenant: undefined }
+      telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
+      return
+    }
+    this.#stock.push({ message, key: message.key, attempts, size: sizeOf(raw), raw, session: this })
+  }
+
+  #dead(raw: AmqpDelivery, attempts: number, reason: string): Move {
+    return { raw, outgoing: deadCopy(this.#settings.plan, raw, attempts, reason) }
+  }
+
+  /** The server counts what it gets back, whatever the reason, and gives up in the end: a copy begins anew. */
+  #release(raw: AmqpDelivery, attempts: number, moves: Move[]): void {
+    if (this.#isWorn(raw)) moves.push(this.#fresh(raw, attempts))
+    else this.#unacked.requeue(raw)
+  }
+
+  #isWorn(raw: AmqpDelivery): boolean {
+    return deliveryCountOf(raw) >= Math.floor(this.#settings.plan.deliveryLimit / 2)
+  }
+
+  #fresh(raw: AmqpDelivery, attempts: number): Move {
+    return { raw, outgoing: againCopy(this.#settings.plan, raw, attempts, 0) }
+  }
+
+  async #moveOn(): Promise<void> {
+    const turn = this.#moving.then(async () => {
+      const moves = this.#moves
+      this.#moves = []
+      const failure = await this.#move(moves)
+      this.#moves = [...moves.filter(({ raw }) => this.#unacked.has(raw)), ...this.#moves]
+      if (failure !== undefined) throw failure
+    })
+    this.#moving = turn.catch(() => {})
+    await turn
+  }
+
+  /** Sends, and acks what the server has confirmed. Answers what went wrong with the first that it has not. */
+  async #move(moves: readonly Move[]): Promise<unknown> {
+    if (moves.length === 0) return undefined
+    const sent = await this.#parts.sender.send(moves.map(({ outgoing }) => outgoing))
+    this.#unacked.ack(moves.filter((_, i) => sent[i]!.kind === 'ok').map(({ raw }) => raw))
+    const failed = sent.find(({ kind }) => kind !== 'ok')
+    if (failed === undefined || failed.kind === 'ok') return undefined
+    // A queue beside ours is gone: the next session sees to it, or says what is missing.
+    if (failed.kind === 'unroutable') this.#lose(failed.error)
+    return failed.error
+  }
+
+  #wake(): void {
+    for (const woken of this.#waiting) woken.abort()
+    this.#waiting.clear()
+  }
+
+  #lose(reason: unknown): void {
+    if (this.#over) return
+    this.#lost.abort(reason)
+    this.#wake()
+    this.#stock = []
+    this.#moves = []
+    this.#unacked.end()
+    // Ended by us, not by the server: what is unacked must go back.
+    const { amqp, open, channel } = this.#parts
+    if (open.lost.aborted) return
+    const closing = Promise.resolve().then(() => channel.close())
+    amqp.ask(open, 'to close a channel', closing).catch(() => {})
+  }
+}
+
+function channelLost(why: string, cause: unknown): WaybillError {
+  return new WaybillError('CHANNEL_LOST', `the channel was closed: ${why}`, { cause })
+}

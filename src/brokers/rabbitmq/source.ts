@@ -1,0 +1,120 @@
+import { randomBytes } from 'node:crypto'
+import { hostname } from 'node:os'
+import type { Clock } from '../../core/index.ts'
+import type { AmqpChannel } from '../../drivers/amqp.ts'
+import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
+import type { Source, SourceDefaults } from '../../flow/index.ts'
+import { type DeadLetter, type DeadLetterOptions, DeadLetters, type WhichDead } from './dead-letters.ts'
+import type { RabbitmqDecode } from './encoding.ts'
+import type { Sender } from './sender.ts'
+import { type RabbitmqDelivery, RabbitmqSession } from './session.ts'
+import type { QueuePlan, Topology } from './topology.ts'
+
+/** A source's options, checked, with their defaults. */
+export interface SourceSettings {
+  readonly where: string
+  readonly plan: QueuePlan
+  readonly prefetch: number
+  readonly decode: RabbitmqDecode
+  readonly clock: Clock
+}
+
+/** How much there is, by queue. What is in hand of a consumer is in none of them. */
+export interface QueueStats {
+  readonly waiting: number
+  readonly retrying: number
+  readonly dead: number
+  readonly consumers: number
+}
+
+/** A queue, as a source. Every session is a consumer on a channel of its own. */
+export class RabbitmqSource implements Source<RabbitmqDelivery> {
+  readonly name: string
+  readonly features = { redelivers: true } as const
+  readonly defaults: SourceDefaults
+  readonly #settings: SourceSettings
+  readonly #amqp: SteadyAmqp
+  readonly #sender: Sender
+  readonly #topology: Topology
+  readonly #letters: DeadLetters
+
+  constructor(
+    name: string,
+    settings: SourceSettings,
+    defaults: SourceDefaults,
+    amqp: SteadyAmqp,
+    sender: Sender,
+    topology: Topology,
+  ) {
+    this.name = name
+    this.#settings = settings
+    this.defaults = defaults
+    this.#amqp = amqp
+    this.#sender = sender
+    this.#topology = topology
+    this.#letters = new DeadLetters(settings, sender)
+  }
+
+  async open(signal?: AbortSignal): Promise<RabbitmqSession> {
+    const { plan } = this.#settings
+    const open = await this.#amqp.open(signal)
+    await this.#topology.queue(open, plan)
+    const channel = await this.#channel(open)
+    const consumerTag = `waybill-${hostname()}-${process.pid}-${randomBytes(6).toString('hex')}`
+    const parts = { amqp: this.#amqp, open, channel, consumerTag, sender: this.#sender }
+    const session = new RabbitmqSession(this.#settings, parts)
+    try {
+      await session.begin()
+      return session
+    } catch (error) {
+      await session.close().catch(() => {})
+      throw error
+    }
+  }
+
+  async stats(): Promise<QueueStats> {
+    const { plan } = this.#settings
+    return await this.#aside(async (channel) => {
+      const { messageCount: waiting, consumerCount: consumers } = await channel.checkQueue(plan.name)
+      const { messageCount: dead } = await channel.checkQueue(plan.deadQueue)
+      let retrying = 0
+      for (const { name } of plan.retryQueues) retrying += (await channel.checkQueue(name)).messageCount
+      return { waiting, retrying, dead, consumers }
+    })
+  }
+
+  /** What was given up, oldest first. They are looked at one by one and put back: nobody else should at the same time. */
+  async deadLetters(options?: DeadLetterOptions): Promise<readonly DeadLetter[]> {
+    return await this.#aside((channel) => this.#letters.list(channel, options))
+  }
+
+  /** Sends dead letters back into the queue, with all their attempts. Answers how many. */
+  async rearm(which?: WhichDead): Promise<number> {
+    return await this.#aside((channel) => this.#letters.resolve(channel, which, true))
+  }
+
+  /** Drops dead letters for good. Answers how many. */
+  async discard(which: WhichDead): Promise<number> {
+    return await this.#aside((channel) => this.#letters.resolve(channel, which, false))
+  }
+
+  async #channel(open: OpenAmqp): Promise<AmqpChannel> {
+    return await this.#amqp.ask(open, 'to open a channel', open.connection.createChannel())
+  }
+
+  /** On a channel of its own, whose end gives back whatever was looked at. */
+  async #aside<T>(work: (channel: AmqpChannel) => Promise<T>): Promise<T> {
+    const open = await this.#amqp.open()
+    const channel = await this.#channel(open)
+    let ended = false
+    channel.on('error', () => {})
+    channel.on('close', () => {
+      ended = true
+    })
+    try {
+      return await work(channel)
+    } finally {
+      if (!ended) await this.#amqp.ask(open, 'to close a channel', channel.close()).catch(() => {})
+    }
+  }
+}

@@ -1,0 +1,136 @@
+import { WaybillError } from '../../core/index.ts'
+import { type AmqpChannel, REPLY, replyCode } from '../../drivers/amqp.ts'
+import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
+
+/** A queue that is read, and what stands around it. */
+export interface QueuePlan {
+  readonly name: string
+  readonly exchange: string
+  readonly topics: readonly string[]
+  readonly deadExchange: string
+  readonly deadQueue: string
+  /** Shortest first. */
+  readonly retryQueues: readonly RetryQueue[]
+  /** How many deliveries the server itself allows: a guard against messages that kill whoever handles them. */
+  readonly deliveryLimit: number
+  readonly maxLength: number | undefined
+  readonly singleActive: boolean
+}
+
+/** Messages wait here for their retry, each for its own time and none longer than `bound` milliseconds. */
+export interface RetryQueue {
+  readonly name: string
+  readonly bound: number
+}
+
+/** RabbitMQ 4 gives quorum queues a limit of 20 where none is said, and drops what reaches it where no exchange takes it. */
+const WITHOUT_LIMIT = 1_000_000_000
+
+const AT_LEAST_ONCE = { 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish' }
+
+export function queueArguments(plan: QueuePlan): Record<string, unknown> {
+  return {
+    'x-queue-type': 'quorum',
+    'x-delivery-limit': plan.deliveryLimit,
+    'x-dead-letter-exchange': plan.deadExchange,
+    'x-dead-letter-routing-key': plan.name,
+    ...AT_LEAST_ONCE,
+    ...(plan.maxLength === undefined ? {} : { 'x-max-length': plan.maxLength }),
+    ...(plan.singleActive ? { 'x-single-active-consumer': true } : {}),
+  }
+}
+
+/** Says which things are to be there, or sees whether they are. */
+export class Topology {
+  readonly #amqp: SteadyAmqp
+  readonly #where: string
+  readonly #declare: boolean
+
+  constructor(amqp: SteadyAmqp, where: string, declare: boolean) {
+    this.#amqp = amqp
+    this.#where = where
+    this.#declare = declare
+  }
+
+  async exchange(open: OpenAmqp, name: string): Promise<void> {
+    // The default exchange is always there, and may not be named in a declaration.
+    if (name !== '') await this.#on(open, (channel) => this.#exchange(channel, name))
+  }
+
+  async queue(open: OpenAmqp, plan: QueuePlan): Promise<void> {
+    await this.#on(open, async (channel) => {
+      if (plan.exchange !== '') await this.#exchange(channel, plan.exchange)
+      // What a message may be sent to comes before what sends it there.
+      await this.#exchange(channel, plan.deadExchange, 'direct')
+      await this.#queue(channel, plan.deadQueue, { 'x-queue-type': 'quorum', 'x-delivery-limit': WITHOUT_LIMIT })
+      await this.#queue(channel, plan.name, queueArguments(plan))
+      for (const { name } of plan.retryQueues) {
+        await this.#queue(channel, name, {
+          'x-queue-type': 'quorum',
+          'x-dead-letter-exchange': '',
+          'x-dead-letter-routing-key': plan.name,
+          ...AT_LEAST_ONCE,
+        })
+      }
+      if (!this.#declare) return
+      await channel.bindQueue(plan.deadQueue, plan.deadExchange, plan.name)
+      if (plan.exchange === '') return
+      for (const topic of plan.topics) await channel.bindQueue(plan.name, plan.exchange, topic)
+    })
+  }
+
+  async #exchange(channel: AmqpChannel, name: string, type = 'topic'): Promise<void> {
+    const what = `exchange ${JSON.stringify(name)}`
+    await this.#told(what, () =>
+      this.#declare ? channel.assertExchange(name, type, { durable: true }) : channel.checkExchange(name),
+    )
+  }
+
+  async #queue(channel: AmqpChannel, name: string, args: Record<string, unknown>): Promise<void> {
+    const what = `queue ${JSON.stringify(name)}`
+    await this.#told(what, () =>
+      this.#declare ? channel.assertQueue(name, { durable: true, arguments: args }) : channel.checkQueue(name),
+    )
+  }
+
+  /** On a channel of its own: the server closes the channel when something is not as it should be. */
+  async #on(open: OpenAmqp, work: (channel: AmqpChannel) => Promise<void>): Promise<void> {
+    const doing = (async () => {
+      const channel = await open.connection.createChannel()
+      let ended = false
+      channel.on('error', () => {})
+      channel.on('close', () => {
+        ended = true
+      })
+      try {
+        await work(channel)
+      } finally {
+        if (!ended) await channel.close().catch(() => {})
+      }
+    })()
+    await this.#amqp.ask(open, `topology of ${this.#where}`, doing)
+  }
+
+  async #told(what: string, work: () => Promise<unknown>): Promise<void> {
+    try {
+      await work()
+    } catch (error) {
+      const code = replyCode(error)
+      const said = error instanceof Error ? error.message.replace(/^.*with message /, '') : String(error)
+      if (code === REPLY.notFound) {
+        const advice = 'create it, or let it be declared with declare: true'
+        throw new WaybillError('NOT_DECLARED', `${this.#where}: there is no ${what}; ${advice}`, { cause: error })
+      }
+      if (code === REPLY.preconditionFailed) {
+        const advice = 'a queue keeps the arguments it was made with: use another name, or delete it when it is empty'
+        const text = `${this.#where}: ${what} exists with other settings: ${said}; ${advice}`
+        throw new WaybillError('DECLARED_OTHERWISE', text, { cause: error })
+      }
+      if (code === REPLY.accessRefused) {
+        const text = `${this.#where}: this user may not use ${what}: ${said}; grant it, or use declare: false`
+        throw new WaybillError('ACCESS_REFUSED', text, { cause: error })
+      }
+      throw error
+    }
+  }
+}
