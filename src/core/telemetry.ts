@@ -74,6 +74,12 @@ export interface TelemetryEvents {
   'cleaner.cleaned': { store: string; count: number; partitions: number; took: number }
   /** How a relay reads its outbox, and why. */
   'relay.reader': { table: string; reader: string; shards: number; why: string }
+  /** Events were committed to an outbox on Redis; `duplicates` were there already and changed nothing. */
+  'outbox.enqueued': { outbox: string; count: number; duplicates: number }
+  /** What did not belong together in an outbox on Redis was put right. */
+  'outbox.repaired': { outbox: string; restored: number; dropped: number; released: number; headed: number }
+  /** Intents whose time had come were decided, by outcome. */
+  'due.decided': { due: string; enqueued: number; already: number; suppressed: number; other: number; failed: number }
   /** Something a person should know: a setting that can lose data, a fallback that was taken. */
   warning: { where: string; message: string }
 }
@@ -137,6 +143,9 @@ const names = {
   'task.ran': 1,
   'cleaner.cleaned': 1,
   'relay.reader': 1,
+  'outbox.enqueued': 1,
+  'outbox.repaired': 1,
+  'due.decided': 1,
   warning: 1,
 } satisfies Record<TelemetryName, 1>
 

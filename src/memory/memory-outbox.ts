@@ -1,5 +1,6 @@
 import { type Clock, checkOptions, Message, WaybillError } from '../core/index.ts'
 import { topicOf } from '../flow/index.ts'
+import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
 import type { EnqueueOptions, OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
 import { MemoryOutboxAdmin } from './admin.ts'
 import { eventRow } from './event-row.ts'
@@ -8,13 +9,15 @@ import type { OwnerSession } from './owner-source.ts'
 import { MemoryReader } from './reader.ts'
 import type { Row } from './row.ts'
 import { Table } from './table.ts'
-import { type Locks, type MemoryTransaction, type Transaction, transactionOf } from './transaction.ts'
+import { begin, type Locks, type MemoryTransaction, type Transaction, transactionOf } from './transaction.ts'
 
 export interface MemoryOutboxOptions {
   /** Default `outbox`. */
   name?: string
   /** The topic of events for which none is given. Default: the event's type. */
   topic?: string | ((message: Message) => string)
+  /** The destinations of a RoutingRelay: each has an outbox of its own beside this one. */
+  branches?: readonly string[]
 }
 
 export interface MemoryEnqueueOptions extends EnqueueOptions {
@@ -25,7 +28,7 @@ export interface MemoryEnqueueOptions extends EnqueueOptions {
 const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate', 'serialize'] as const
 
 /** An outbox in memory. */
-export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReader {
+export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReader, BranchingOutbox {
   readonly name: string
   readonly admin: MemoryOutboxAdmin
   readonly leadership: MemoryLeadership
@@ -34,6 +37,7 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
   readonly #owners = new Set<OwnerSession>()
   readonly #topic: (message: Message) => string
   readonly #current: () => MemoryTransaction | undefined
+  readonly #branches: ReadonlyMap<string, MemoryOutbox>
   /** Events whose transactions have not ended. */
   readonly #uncommitted = new Map<string, { readonly tx: Transaction; readonly row: Row }>()
 
@@ -43,8 +47,12 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
     current: () => MemoryTransaction | undefined,
     options: MemoryOutboxOptions = {},
   ) {
-    checkOptions('outbox', options, ['name', 'topic'])
+    checkOptions('outbox', options, ['name', 'topic', 'branches'])
     const { name = 'outbox', topic } = options
+    const branches = branchNames('outbox: branches', options.branches)
+    this.#branches = new Map(
+      branches.map((branch) => [branch, new MemoryOutbox(clock, locks, current, { name: `${name}_to_${branch}` })]),
+    )
     this.name = name
     this.#table = new Table(name, clock)
     this.#locks = locks
@@ -78,6 +86,26 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
 
   reader(options: ReaderOptions): Reader {
     return new MemoryReader({ table: this.#table, leadership: this.leadership, owners: this.#owners }, options)
+  }
+
+  branch(name: string): MemoryOutbox {
+    const branch = this.#branches.get(name)
+    if (branch === undefined) throw noBranch(this.name, name, [...this.#branches.keys()])
+    return branch
+  }
+
+  async distribute(events: ReadonlyMap<string, readonly Message[]>): Promise<void> {
+    await begin(async (tx) => {
+      for (const [name, list] of events) await this.branch(name).enqueue(tx, list)
+    })
+  }
+
+  async branches(): Promise<readonly { name: string; unpublished: number }[]> {
+    const all = [...this.#branches].map(async ([name, branch]) => {
+      const { states } = await branch.admin.stats()
+      return { name, unpublished: unpublished(states) }
+    })
+    return Promise.all(all)
   }
 
   async #write(tx: Transaction, rows: readonly Row[], serialize: boolean): Promise<string[]> {

@@ -75,6 +75,9 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
   'task.ran': 'debug',
   'cleaner.cleaned': 'info',
   'relay.reader': 'info',
+  'outbox.enqueued': 'debug',
+  'outbox.repaired': 'warn',
+  'due.decided': 'debug',
   warning: 'warn',
 }
 

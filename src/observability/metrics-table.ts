@@ -217,6 +217,40 @@ export const METRICS: readonly Metric[] = [
   },
   {
     kind: 'counter',
+    name: 'waybill_outbox_enqueued_total',
+    help: 'Events committed to an outbox on Redis, by result (new, duplicate).',
+    labels: ['outbox', 'result'],
+    from: {
+      'outbox.enqueued': ({ outbox, count, duplicates }, write) => {
+        write({ outbox, result: 'new' }, count)
+        write({ outbox, result: 'duplicate' }, duplicates)
+      },
+    },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_outbox_repaired_total',
+    help: 'What did not belong together in an outbox on Redis and was put right, by what (restored, dropped, released, headed).',
+    labels: ['outbox', 'what'],
+    from: {
+      'outbox.repaired': ({ outbox, ...counts }, write) => {
+        for (const [what, count] of Object.entries(counts)) write({ outbox, what }, count)
+      },
+    },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_due_decided_total',
+    help: 'Intents whose time had come, by outcome (enqueued, already, suppressed, other, failed).',
+    labels: ['due', 'outcome'],
+    from: {
+      'due.decided': ({ due, ...counts }, write) => {
+        for (const [outcome, count] of Object.entries(counts)) write({ due, outcome }, count)
+      },
+    },
+  },
+  {
+    kind: 'counter',
     name: 'waybill_warnings_total',
     help: 'Things a person should know; the log has the words.',
     labels: ['where'],

@@ -68,7 +68,7 @@ export interface RelayOptions {
   random?: Random
 }
 
-const RELAY_OPTIONS = [
+export const RELAY_OPTIONS = [
   'from',
   'to',
   'name',

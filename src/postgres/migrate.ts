@@ -90,6 +90,19 @@ export class Migrations {
     })
   }
 
+  /** Tables beside ours, of whatever version, whose names begin so. */
+  async recorded(prefix: string): Promise<readonly string[]> {
+    return this.#explained(async () => {
+      const [first] = this.#tables
+      if (first === undefined || (await recorded(this.#db, first.table)).version === 0) return []
+      const { rows } = await this.#db.query(
+        `SELECT name FROM ${versionsTable(first.table)} WHERE starts_with(name, $1)`,
+        [prefix],
+      )
+      return rows.map((row) => row['name'] as string)
+    })
+  }
+
   async #migrateOne(connection: Sql, schema: TableSchema): Promise<Migrated> {
     const { version: from, options } = await recorded(connection, schema.table)
     if (from > 0) refuseRepartition(schema, options)

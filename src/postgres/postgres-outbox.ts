@@ -1,6 +1,7 @@
 import { checkOptions, type Duration, Message, oneOf, WaybillError } from '../core/index.ts'
 import type { Database } from '../drivers/sql.ts'
 import { topicOf } from '../flow/index.ts'
+import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
 import type { OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
 import { PostgresOutboxAdmin } from './admin.ts'
 import type { ArchiveTarget } from './cleaner.ts'
@@ -10,6 +11,7 @@ import {
   type MigrationsOptions,
   OUTBOX_OPTIONS as OUTBOX_SCHEMA_OPTIONS,
   type OutboxSchemaOptions,
+  outboxSchema,
 } from './migrate-tables.ts'
 import { OutboxNames } from './names.ts'
 import { Enqueue, type PostgresEnqueueOptions } from './outbox.ts'
@@ -31,14 +33,25 @@ export interface PostgresOutboxOptions extends Omit<OutboxSchemaOptions, 'archiv
   retention?: Duration
   /** Where the cleaner puts what it removes: a table beside the outbox, or compressed files. Default: nowhere. */
   archive?: ArchiveTarget
+  /** The destinations of a RoutingRelay: each has an outbox of its own beside this one, `outbox_to_warehouse`. */
+  branches?: readonly string[]
   /** Prepares the relay's statements. Default true; off by itself behind a pooler in transaction mode. */
   prepare?: boolean
 }
 
-const OPTIONS = ['table', 'topic', 'wake', 'allowPool', 'retention', 'prepare', ...OUTBOX_SCHEMA_OPTIONS] as const
+const OPTIONS = [
+  'table',
+  'topic',
+  'wake',
+  'allowPool',
+  'retention',
+  'branches',
+  'prepare',
+  ...OUTBOX_SCHEMA_OPTIONS,
+] as const
 
 /** An outbox in a PostgreSQL table. */
-export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxReader {
+export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxReader, BranchingOutbox {
   readonly names: OutboxNames
   readonly admin: PostgresOutboxAdmin
   readonly leadership: PostgresLeadership
@@ -49,6 +62,8 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
   readonly #prepare: boolean
   readonly #migrations: Migrations
   readonly #current: () => Tx | undefined
+  readonly #options: PostgresOutboxOptions
+  readonly #branches = new Map<string, PostgresOutbox<Tx>>()
 
   constructor(db: Database<Tx>, current: () => Tx | undefined, options: PostgresOutboxOptions = {}) {
     checkOptions('outbox', options, OPTIONS)
@@ -60,7 +75,11 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
     const { retention, archive } = options
     this.admin = new PostgresOutboxAdmin(db, this.names, defined({ retention, archive }))
     this.leadership = new PostgresLeadership(db, this.names)
-    this.schema = { outbox: this.names, ...outboxSchemaOf(options) }
+    this.#options = options
+    for (const name of branchNames('outbox: branches', options.branches)) this.#branches.set(name, this.#branch(name))
+    const chosen = outboxSchemaOf(options)
+    const tables = [...this.#branches.values()].map((branch) => outboxSchema(branch.names, chosen))
+    this.schema = { outbox: this.names, ...chosen, tables }
     this.#migrations = new Migrations(db, this.schema)
     this.#enqueue = new Enqueue({
       names: this.names,
@@ -95,6 +114,36 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
 
   check(): Promise<void> {
     return this.#migrations.check()
+  }
+
+  branch(name: string): PostgresOutbox<Tx> {
+    const branch = this.#branches.get(name)
+    if (branch === undefined) throw noBranch(this.name, name, [...this.#branches.keys()])
+    return branch
+  }
+
+  async distribute(events: ReadonlyMap<string, readonly Message[]>): Promise<void> {
+    // Always in the same order: two that write the same events must not wait for each other.
+    const parts = [...events].sort(([a], [b]) => (a < b ? -1 : 1))
+    await this.#db.transaction(async (tx) => {
+      for (const [name, list] of parts) await this.branch(name).enqueue(tx, list)
+    })
+  }
+
+  async branches(): Promise<readonly { name: string; unpublished: number }[]> {
+    const prefix = `${this.names.table.table}_to_`
+    const names = (await this.#migrations.recorded(prefix)).map((table) => table.slice(prefix.length))
+    const found: { name: string; unpublished: number }[] = []
+    for (const name of new Set([...this.#branches.keys(), ...names])) {
+      const { states } = await (this.#branches.get(name) ?? this.#branch(name)).admin.stats()
+      found.push({ name, unpublished: unpublished(states) })
+    }
+    return found
+  }
+
+  #branch(name: string): PostgresOutbox<Tx> {
+    const { topic, branches, allowPool, ...options } = this.#options
+    return new PostgresOutbox(this.#db, this.#current, { ...options, table: `${this.name}_to_${name}` })
   }
 
   #ambient(): Tx {

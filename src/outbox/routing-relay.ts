@@ -1,0 +1,237 @@
+import {
+  type Clock,
+  checkOptions,
+  type EventKey,
+  errorSummary,
+  oneOf,
+  type RawMessage,
+  systemClock,
+  telemetry,
+  Unavailable,
+  WaybillError,
+  warnOnce,
+} from '../core/index.ts'
+import {
+  OK,
+  type Outcome,
+  type Phase,
+  type Publisher,
+  type PublisherLike,
+  publisherOf,
+  type Tally,
+  topicOf,
+  Worker,
+} from '../flow/index.ts'
+import type { State } from './admin.ts'
+import { type BranchingOutbox, isBranching } from './branches.ts'
+import { RELAY_OPTIONS, Relay, type RelayOptions } from './relay.ts'
+import { Routes, type RouteTable } from './routes.ts'
+
+/** Settings of one destination, where they are not those of all. */
+export interface Destination extends Omit<RelayOptions, 'from' | 'clock' | 'random'> {}
+
+export interface RoutingRelayOptions extends Omit<RelayOptions, 'from' | 'to' | 'deleteOnPublish'> {
+  /** An outbox with a branch for each destination. */
+  from: BranchingOutbox
+  /** The destinations, by name: publishers, or `{ to: publisher, attempts: 10 }` for settings of their own. */
+  to: Readonly<Record<string, PublisherLike | Destination>>
+  routes: RouteTable
+  /**
+   * What becomes of an event whose topic no route fits: it is dead, and is re-armed once there is a route (default), or
+   * it is dropped.
+   */
+  unmatched?: 'dead' | 'drop'
+  /** Topics, or events that go by their types, for which there must be a route when this starts. */
+  topics?: readonly (string | EventKey)[]
+}
+
+const OPTIONS = [...RELAY_OPTIONS.filter((name) => name !== 'deleteOnPublish'), 'routes', 'unmatched', 'topics']
+const DESTINATION_OPTIONS = RELAY_OPTIONS.filter((name) => !['from', 'clock', 'random'].includes(name))
+
+/** How a round went: what was moved out of the outbox, and what was sent from each branch. */
+export interface RoutingTally {
+  readonly moved: Tally
+  readonly sent: Readonly<Record<string, Tally>>
+}
+
+/**
+ * Publishes an outbox to many destinations, by topic:
+ *
+ * 1. one relay moves events out of the outbox, each into the branches of its destinations, in one transaction;
+ * 2. for each destination a relay of its own publishes what its branch holds.
+ *
+ * So each destination has its own order per key, attempts, breaker and dead events, and none waits for another. The
+ * order of a key is that of the outbox in every branch, since events are moved in it.
+ */
+export class RoutingRelay extends Worker<RoutingTally> {
+  readonly name: string
+  override readonly phase: Phase = 'relays'
+  protected override readonly clock: Clock
+  readonly #from: BranchingOutbox
+  readonly #routes: Routes
+  readonly #drops: boolean
+  readonly #mover: Relay
+  readonly #senders: ReadonlyMap<string, Relay>
+
+  constructor(options: RoutingRelayOptions) {
+    super()
+    checkOptions('RoutingRelay', options, OPTIONS)
+    const { from, to, routes, unmatched = 'dead', topics = [], name, ...settings } = options ?? {}
+    if (!isBranching(from)) {
+      throw new WaybillError('INVALID_OPTION', 'RoutingRelay: `from` must be an outbox that has branches')
+    }
+    checkDestinations(to)
+    this.name = name ?? `routing relay ${from.name}`
+    this.clock = options.clock ?? systemClock
+    this.#from = from
+    this.#routes = new Routes('RoutingRelay', routes, Object.keys(to))
+    this.#routes.check('RoutingRelay', topics)
+    this.#drops = oneOf('RoutingRelay: unmatched', unmatched, ['dead', 'drop']) === 'drop'
+    const mover = { name: `${this.name}: moves`, features: { ordered: true }, publish: this.#move }
+    // What was moved is in its branches, and is gone here: an event has one place.
+    this.#mover = new Relay({ ...settings, from, to: mover, name: mover.name, deleteOnPublish: true })
+    const senders = Object.entries(to).map(([destination, given]) => {
+      const own: Destination = isPublisher(given) ? { to: given } : given
+      checkOptions(`RoutingRelay: to.${destination}`, own, DESTINATION_OPTIONS)
+      const publisher = patient(publisherOf(own.to, destination), destination)
+      const relay = new Relay({ ...settings, ...own, from: from.branch(destination), to: publisher })
+      return [destination, relay] as const
+    })
+    this.#senders = new Map(senders)
+  }
+
+  /** One round of all: moves once, then sends once from each branch. */
+  async runOnce(): Promise<RoutingTally> {
+    const moved = await this.#mover.runOnce()
+    const rounds = [...this.#senders].map(async ([name, sender]) => [name, await sender.runOnce()] as const)
+    return { moved, sent: Object.fromEntries(await Promise.all(rounds)) }
+  }
+
+  /** What an event is at each destination that has it. */
+  async states(eventId: string): Promise<Readonly<Record<string, State>>> {
+    const states: Record<string, State> = {}
+    for (const name of this.#senders.keys()) {
+      const shown = await this.#from.branch(name).admin.show(eventId)
+      if (shown !== undefined) states[name] = shown.entry.state
+    }
+    return states
+  }
+
+  /** All of them start, or none does. */
+  protected override async prepare(): Promise<void> {
+    await this.#lookForOrphans()
+    const results = await Promise.allSettled(this.#relays.map((relay) => relay.start()))
+    const failed = results.find((result) => result.status === 'rejected')
+    if (failed === undefined) return
+    await this.ended()
+    throw failed.reason
+  }
+
+  protected override async run(signal: AbortSignal): Promise<void> {
+    const stopped = new Promise<void>((resolve) => {
+      if (signal.aborted) resolve()
+      else signal.addEventListener('abort', () => resolve(), { once: true })
+    })
+    await Promise.race([stopped, ...this.#relays.map((relay) => relay.finished.then(() => stopped))])
+  }
+
+  protected override async ended(): Promise<void> {
+    await Promise.all(this.#relays.map((relay) => relay.stop()))
+  }
+
+  get #relays(): readonly Relay[] {
+    return [this.#mover, ...this.#senders.values()]
+  }
+
+  /** Events wait in the branch of a destination that is no more: nobody would ever hear of them. */
+  async #lookForOrphans(): Promise<void> {
+    try {
+      for (const { name, unpublished } of await this.#from.branches()) {
+        if (this.#senders.has(name) || unpublished === 0) continue
+        const message = `the branch ${name} of ${this.#from.name} holds ${unpublished} events, and there is no destination of that name`
+        telemetry.warning.publish({ where: this.name, message })
+      }
+    } catch (error) {
+      // A database that is away is waited for; a relay says so.
+      if (error instanceof WaybillError && !(error instanceof Unavailable)) throw error
+    }
+  }
+
+  /** A rejection is `down` for all of them: the store could not be written. */
+  readonly #move = async (messages: readonly RawMessage[]): Promise<readonly Outcome[]> => {
+    const parts = new Map<string, RawMessage[]>()
+    const stopped = new Set<string>()
+    const outcomes = messages.map((message): Outcome => {
+      const { key } = message
+      if (key !== undefined && stopped.has(key)) {
+        return { kind: 'failed', error: new WaybillError('OUT_OF_ORDER', `${message}: one before it has no route`) }
+      }
+      const destinations = this.#routes.of(topicOf(message))
+      if (destinations.length === 0) {
+        const outcome = this.#unmatched(topicOf(message))
+        if (key !== undefined && outcome.kind !== 'ok') stopped.add(key)
+        return outcome
+      }
+      for (const name of destinations) {
+        const part = parts.get(name)
+        if (part === undefined) parts.set(name, [message])
+        else part.push(message)
+      }
+      return OK
+    })
+    if (parts.size > 0) await this.#from.distribute(parts)
+    return outcomes
+  }
+
+  #unmatched(topic: string): Outcome {
+    if (!this.#drops) {
+      return {
+        kind: 'rejected',
+        error: new WaybillError('NO_ROUTE', `no route fits the topic ${JSON.stringify(topic)}`),
+      }
+    }
+    warnOnce(this.name, `no route fits the topic ${JSON.stringify(topic)}: its events are dropped, as unmatched says`)
+    return OK
+  }
+}
+
+function checkDestinations(to: unknown): void {
+  const named =
+    typeof to === 'object' && to !== null && !Array.isArray(to) && typeof (to as Publisher).publish !== 'function'
+  if (named && Object.keys(to).length > 0) return
+  throw new WaybillError('INVALID_OPTION', 'RoutingRelay: `to` must name its destinations: { warehouse: publisher }')
+}
+
+function isPublisher(given: PublisherLike | Destination): given is PublisherLike {
+  return typeof given === 'function' || typeof (given as Partial<Publisher> | undefined)?.publish === 'function'
+}
+
+/** A destination that is away when all start must not keep the others from starting: it is started with its first event. */
+function patient(publisher: Publisher, destination: string): Publisher {
+  if (publisher.start === undefined) return publisher
+  let started: Promise<void> | undefined
+  const start = () => {
+    started ??= publisher.start!().catch((error) => {
+      started = undefined
+      throw error
+    })
+    return started
+  }
+  return {
+    name: publisher.name,
+    features: publisher.features,
+    async start() {
+      try {
+        await start()
+      } catch (error) {
+        if (error instanceof WaybillError && !(error instanceof Unavailable)) throw error
+        const message = `destination ${destination} cannot be reached yet: ${errorSummary(error)}`
+        telemetry.warning.publish({ where: 'RoutingRelay', message })
+      }
+    },
+    async publish(messages, signal) {
+      await start()
+      return publisher.publish(messages, signal)
+    },
+  }
+}
