@@ -56,12 +56,17 @@ class Connection implements RedisConnection {
   ): Promise<readonly (RedisReply | RedisError)[]> {
     const key = options.key ?? keyOf(commands[0] ?? [])
     const replies = await this.#answer(() => this.#raw.sendAll(commands, key), options.timeout)
-    return (replies as readonly unknown[]).map((reply) => {
+    const answers = (replies as readonly unknown[]).map((reply) => {
       if (!(reply instanceof Error)) return reply as RedisReply
       const error = judged(reply)
       if (error instanceof RedisError) return error
       throw error
     })
+    // Drivers follow a slot that has moved for single commands only, and learn from them where it is.
+    if (key !== undefined && answers.some((reply) => isKind(reply, 'MOVED'))) {
+      await this.command(['exists', key]).catch(() => {})
+    }
+    return answers
   }
 
   async script(script: RedisScript, keys: readonly string[], args: readonly RedisArg[]): Promise<RedisReply> {

@@ -1,11 +1,13 @@
+import { Unavailable } from '../core/index.ts'
 import { has } from './recognise.ts'
-import type { ConnectOptions, RedisArg, RedisClient, RedisConnection } from './redis.ts'
+import { type ConnectOptions, listOf, type RedisArg, type RedisClient, type RedisConnection, textOf } from './redis.ts'
 import { connectionOf, type RawRedis } from './redis-connection.ts'
+import { slotOf } from './redis-slot.ts'
 
-/** What is called of node-redis: a client and a cluster. */
+/** What is called of node-redis: a client, a cluster, and the master that sentinels name. */
 interface NodeCommon {
   connect(): Promise<unknown>
-  destroy(): void
+  destroy(): unknown
   // biome-ignore lint/suspicious/noExplicitAny: each event has arguments of its own.
   on(event: string, listener: (...args: any[]) => void): unknown
 }
@@ -23,9 +25,10 @@ interface NodeClient extends NodeCommon {
 }
 
 interface NodeCluster extends NodeCommon {
-  readonly slots: unknown
+  readonly slots: readonly { readonly master: object }[]
   readonly _options?: { readonly keyPrefix?: string; readonly defaults?: object }
   duplicate(override: object): NodeCluster
+  nodeClient(node: object): Promise<NodeClient>
   sendCommand(
     key: string | undefined,
     readonly: boolean,
@@ -34,7 +37,17 @@ interface NodeCluster extends NodeCommon {
   ): Promise<unknown>
 }
 
-export function isNodeRedis(given: unknown): given is NodeClient | NodeCluster {
+interface NodeSentinel extends NodeCommon {
+  readonly _keyPrefix?: string
+  getMasterNode(): unknown
+  duplicate(override: object): NodeSentinel
+  /** Lends a client of the master. */
+  _execute<T>(readonly: boolean, work: (client: NodeClient) => Promise<T>): Promise<T>
+}
+
+type NodeRedis = NodeClient | NodeCluster | NodeSentinel
+
+export function isNodeRedis(given: unknown): given is NodeRedis {
   return has(given, 'sendCommand', 'duplicate', 'connect', 'destroy', 'withTypeMapping')
 }
 
@@ -51,7 +64,17 @@ const OURS = {
   disableOfflineQueue: true,
 }
 
-export function nodeRedis(given: NodeClient | NodeCluster): RedisClient {
+const OUR_CLUSTER = {
+  keyPrefix: undefined,
+  useReplicas: false,
+  // It would wait for every master before it is ready, for ever for one that is gone.
+  minimizeConnections: true,
+  // How long a master may be out of reach before others are asked who has its slots, in milliseconds.
+  topologyRefreshOnReconnectionAttemptStrategy: 500,
+}
+
+export function nodeRedis(given: NodeRedis): RedisClient {
+  if ('getMasterNode' in given) return nodeSentinel(given)
   return isCluster(given) ? nodeCluster(given) : nodeClient(given)
 }
 
@@ -82,16 +105,52 @@ function nodeCluster(given: NodeCluster): RedisClient {
     cluster: true,
     keyPrefix: given._options?.keyPrefix ?? '',
     async connect(options: ConnectOptions): Promise<RedisConnection> {
-      const { RESP, maintNotifications } = OURS
-      const defaults = { ...given._options?.defaults, ...named(options) }
-      const client = given.duplicate({ RESP, maintNotifications, keyPrefix: undefined, useReplicas: false, defaults })
+      const { RESP, maintNotifications, disableOfflineQueue } = OURS
+      const defaults = { ...given._options?.defaults, ...named(options), disableOfflineQueue }
+      const client = given.duplicate({ ...OUR_CLUSTER, RESP, maintNotifications, defaults })
       const end = await opened(client)
-      return connectionOf(
-        rawOf(client, end, (args, key) => client.sendCommand(key, false, args, SEND)),
-        options,
-      )
+      const send = (args: readonly RedisArg[], key: string | undefined) => client.sendCommand(key, false, args, SEND)
+      const sendAll: RawRedis['sendAll'] = async (commands, key = '') => {
+        // By itself it asks every node to WAIT: they must reach the one that has the key, on the connection that wrote.
+        const node = await client.nodeClient(client.slots[slotOf(key)]?.master ?? {})
+        return await together(commands, (args) => node.sendCommand(args, SEND))
+      }
+      return connectionOf({ send, sendAll, onEnd: end, destroy: () => destroy(client) }, options)
     },
   }
+}
+
+/**
+ * The sentinels are asked for the master, and then it is a client like any other. Their own sends a command again when
+ * the master changes, whether it was run or not.
+ */
+function nodeSentinel(given: NodeSentinel): RedisClient {
+  return {
+    driver: 'node-redis',
+    cluster: false,
+    keyPrefix: given._keyPrefix ?? '',
+    async connect(options: ConnectOptions): Promise<RedisConnection> {
+      const once = { maxCommandRediscovers: 0, scanInterval: 0 }
+      const pool = { masterPoolSize: 1, replicaPoolSize: 0, reserveClient: false, clientSideCache: undefined }
+      const sentinel = given.duplicate({ ...once, ...pool, RESP: 2, keyPrefix: undefined })
+      sentinel.on('error', () => {})
+      try {
+        await sentinel.connect()
+        const connection = await sentinel._execute(false, (client) => nodeClient(client).connect(options))
+        return await master(connection)
+      } finally {
+        destroy(sentinel)
+      }
+    },
+  }
+}
+
+/** Until they have heard of a failover sentinels name the old master, which may be a replica by now. */
+async function master(connection: RedisConnection): Promise<RedisConnection> {
+  const [role] = listOf(await connection.command(['role']))
+  if (textOf(role) === 'master') return connection
+  await connection.close()
+  throw new Unavailable(`the sentinels name a ${textOf(role)} as master`)
 }
 
 type OnEnd = RawRedis['onEnd']
@@ -128,19 +187,23 @@ function rawOf(
 ): RawRedis {
   return {
     send,
-    // What is sent in one turn leaves in one write.
-    sendAll: (commands, key) => Promise.all(commands.map((args) => send(args, key).catch((error: unknown) => error))),
+    sendAll: (commands, key) => together(commands, (args) => send(args, key)),
     onEnd,
     destroy: () => destroy(client),
   }
 }
 
+/** What is sent in one turn leaves in one write. */
+async function together(
+  commands: readonly (readonly RedisArg[])[],
+  send: (args: readonly RedisArg[]) => Promise<unknown>,
+): Promise<unknown[]> {
+  return await Promise.all(commands.map((args) => send(args).catch((error: unknown) => error)))
+}
+
 function destroy(client: NodeCommon): void {
-  try {
-    client.destroy()
-  } catch {
-    // It was closed already.
-  }
+  // What it throws, or rejects with: it was closed already.
+  void (async () => client.destroy())().catch(() => {})
 }
 
 function named({ name }: ConnectOptions): { name?: string } {

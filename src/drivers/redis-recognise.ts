@@ -4,7 +4,7 @@ import type { RedisClient } from './redis.ts'
 import { ioRedis, isIoRedis } from './redis-ioredis.ts'
 import { isNodeRedis, nodeRedis } from './redis-node.ts'
 
-/** A client of ioredis (standalone, Sentinel, Cluster) or node-redis (client, cluster), or one of your own making. */
+/** A client of ioredis (standalone, Sentinel, Cluster) or node-redis (client, Sentinel, cluster), or one of your own making. */
 export type RedisLike = RedisClient | object
 
 /** Which driver a client belongs to is told by its methods: nothing is imported to ask. */
@@ -17,6 +17,6 @@ export function redisOf(given: RedisLike): RedisClient {
   throw new WaybillError(
     'INVALID_OPTION',
     `client: ${describe(given)} is no Redis client that is known here; give one of ioredis (Redis, Cluster) or node-redis ` +
-      '(createClient, createCluster)',
+      '(createClient, createSentinel, createCluster)',
   )
 }

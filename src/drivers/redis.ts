@@ -96,7 +96,10 @@ export function isServerTrouble(error: unknown): boolean {
 
 /** The server is not the one to talk to any more: somebody else is master now, or it has just begun. */
 export function isWrongServer(error: unknown): boolean {
-  return error instanceof RedisError && /^(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)$/.test(error.kind)
+  if (!(error instanceof RedisError)) return false
+  // UNBLOCKED says that what was waited for is gone, or that a master became a replica; only the text tells.
+  if (error.kind === 'UNBLOCKED') return /state changed/.test(error.message)
+  return /^(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)$/.test(error.kind)
 }
 
 export function isKind(error: unknown, kind: string): error is RedisError {

@@ -129,13 +129,19 @@ export async function sentinel({ downAfter = 2000, ...options }: SentinelOptions
   ])
   const sentinels: RedisNode[] = []
   for (let i = 0; i < 3; i++) sentinels.push(nodeOf(await privateServer(entry)))
-  for (const one of sentinels) {
-    await eventually('the sentinels know each other and the replicas', async () => {
-      const [master] = (await admin(one).call('sentinel', 'masters')) as string[][]
-      const facts = Object.fromEntries(master!.map((word, i) => [word, master![i + 1]]))
-      return facts['num-other-sentinels'] === '2' && facts['num-slaves'] === String(replicas.length)
-    })
+  const calm = async () => {
+    for (const one of sentinels) {
+      await eventually('the sentinels know each other and the replicas, and nothing is going on', async () => {
+        const [master] = ((await admin(one).call('sentinel', 'masters')) as string[][]).map(factsOf)
+        const slaves = ((await admin(one).call('sentinel', 'slaves', name)) as string[][]).map(factsOf)
+        const follow = slaves.filter((slave) => slave['flags'] === 'slave' && slave['master-link-status'] === 'ok')
+        return (
+          master!['flags'] === 'master' && master!['num-other-sentinels'] === '2' && follow.length === replicas.length
+        )
+      })
+    }
   }
+  await calm()
   const addresses = sentinels.map(({ host, port }) => ({ host, port }))
   /** Whom the sentinels call master now. */
   const master = async (): Promise<RedisNode> => {
@@ -147,6 +153,8 @@ export async function sentinel({ downAfter = 2000, ...options }: SentinelOptions
     nodes,
     sentinels,
     master,
+    /** Until a failover is over for everybody, and all nodes are up and follow the master. */
+    calm,
     /** Until another than `old` is master and says so itself. Answers it. */
     async failedOver(old: RedisNode): Promise<RedisNode> {
       let now = old
@@ -160,6 +168,10 @@ export async function sentinel({ downAfter = 2000, ...options }: SentinelOptions
     ioredis: () => new Redis({ sentinels: addresses, name, lazyConnect: true }),
     nodeRedis: () => createSentinel({ name, sentinelRootNodes: addresses }),
   }
+}
+
+function factsOf(reply: readonly string[]): Record<string, string> {
+  return Object.fromEntries(reply.flatMap((word, i) => (i % 2 === 0 ? [[word, reply[i + 1]!]] : [])))
 }
 
 /** Sentinel writes what it learns into its configuration, so that must be a file of its own. */
@@ -213,15 +225,16 @@ export async function cluster({ masters = 3, replicas = 0, nodeTimeout = 3000, s
   for (const [i, { host, port }] of nodes.entries()) {
     if (i > 0) await clients[0]!.call('cluster', 'meet', host, String(port), String(buses[i]))
   }
-  const agreed = (what: string, count: number) =>
-    eventually(what, async () => {
-      for (const client of clients) {
+  const formed = () =>
+    eventually('all nodes know each other, and every slot is served', async () => {
+      for (const [i, client] of clients.entries()) {
+        if (nodes[i]!.pid === null) continue
         const info = (await client.call('cluster', 'info')) as string
-        if (!/cluster_state:ok/.test(info) || !info.includes(`cluster_known_nodes:${count}`)) return false
+        if (!/cluster_state:ok/.test(info) || !info.includes(`cluster_known_nodes:${nodes.length}`)) return false
       }
       return true
     })
-  await agreed('the cluster forms', nodes.length)
+  await formed()
   const ids = await Promise.all(clients.map(async (client) => String(await client.call('cluster', 'myid'))))
   for (let i = masters; i < nodes.length; i++) await clients[i]!.call('cluster', 'replicate', ids[i % masters]!)
   for (let i = 0; i < masters && replicas > 0; i++) {
@@ -243,8 +256,11 @@ export async function cluster({ masters = 3, replicas = 0, nodeTimeout = 3000, s
   return {
     nodes,
     roots,
+    /** The names nodes have for each other, in the order of `nodes`. */
     ids,
     masterOf,
+    /** Until the cluster works, for every node that lives. */
+    formed,
     /** Until another than `old` owns the key's slot and the cluster works. Answers it. */
     async failedOver(key: string, old: RedisNode): Promise<RedisNode> {
       let now = old

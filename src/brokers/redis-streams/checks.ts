@@ -1,14 +1,12 @@
 import { errorSummary, WaybillError, warnOnce } from '../../core/index.ts'
 import { listOf, type RedisCommands, RedisError, type RedisReply, textOf } from '../../drivers/redis.ts'
+import type { Copies } from '../../drivers/redis-wait.ts'
 import { scripts } from './scripts.ts'
 
-export interface Durability {
+/** How many replicas must have a message before it counts as published, within which time. */
+export interface Durability extends Copies {
   /** Refuse to start where acknowledged messages can be lost, instead of warning. */
   readonly required: boolean
-  /** How many replicas must have a message before it counts as published. */
-  readonly replicas: number
-  /** How long they may take, in milliseconds. */
-  readonly within: number
 }
 
 /** Looks once, before the first message, at what the server is and at settings that can lose what it has acknowledged. */

@@ -1,5 +1,7 @@
 import { fromStructured, type RawMessage, toStructured, WaybillError } from '../../core/index.ts'
 import { listOf, type RedisArg, type RedisReply, textOf } from '../../drivers/redis.ts'
+import { ENTRY_EVENT, ENTRY_TOPIC } from '../../drivers/redis-entry.ts'
+import { setTopic } from '../../flow/index.ts'
 
 /** Fields of a stream entry. */
 export type StreamFields = Readonly<Record<string, string | Uint8Array>>
@@ -10,16 +12,13 @@ export type StreamEncode = (message: RawMessage) => StreamFields
 /** A message from fields. What it throws sends the entry to the dead letters, alone. */
 export type StreamDecode = (fields: Readonly<Record<string, Buffer>>, id: string) => RawMessage
 
-/**
- * One field with the event in structured mode: a stream entry costs the server, the wire and both ends per field, and
- * JSON embedded in JSON costs nothing. It is text, so that people and other languages can read it.
- */
-const FIELD = 'event'
-const FIELD_BYTES = Buffer.from(FIELD)
+/** Text, so that people and other languages can read it. */
+const EVENT_BYTES = Buffer.from(ENTRY_EVENT)
+const TOPIC_BYTES = Buffer.from(ENTRY_TOPIC)
 
 /** Fields and values by turns. */
 export function encoderOf(custom: StreamEncode | undefined): (message: RawMessage) => readonly RedisArg[] {
-  if (custom === undefined) return (message) => [FIELD, toStructured(message)]
+  if (custom === undefined) return (message) => [ENTRY_EVENT, toStructured(message)]
   return (message) => {
     const words = Object.entries(custom(message)).flatMap(([name, value]) => [name, argOf(value)])
     if (words.length > 0) return words
@@ -39,16 +38,24 @@ export function decoderOf(custom: StreamDecode | undefined): Decoder {
   if (custom !== undefined) return (fields, id) => custom(recordOf(fields), id)
   return (fields) => {
     const list = listOf(fields)
-    for (let i = 0; i < list.length; i += 2) if (isField(list[i]!)) return fromStructured(eventText(list[i + 1]!))
-    throw new WaybillError(
-      'MALFORMED_MESSAGE',
-      `the entry has no field "${FIELD}"; give a decoder for entries of others`,
-    )
+    let message: RawMessage | undefined
+    let topic: string | undefined
+    for (let i = 0; i < list.length; i += 2) {
+      if (isField(list[i]!, ENTRY_EVENT, EVENT_BYTES)) message ??= fromStructured(eventText(list[i + 1]!))
+      // Only an outbox writes one: where the event is to go from here.
+      else if (isField(list[i]!, ENTRY_TOPIC, TOPIC_BYTES)) topic = textOf(list[i + 1])
+    }
+    if (message === undefined) {
+      const text = `the entry has no field "${ENTRY_EVENT}"; give a decoder for entries of others`
+      throw new WaybillError('MALFORMED_MESSAGE', text)
+    }
+    if (topic !== undefined && topic !== '') setTopic(message, topic)
+    return message
   }
 }
 
-function isField(name: RedisReply): boolean {
-  return Buffer.isBuffer(name) ? name.equals(FIELD_BYTES) : name === FIELD
+function isField(name: RedisReply, text: string, bytes: Buffer): boolean {
+  return Buffer.isBuffer(name) ? name.equals(bytes) : name === text
 }
 
 /** Text where it is UTF-8; what is not is left to the decoder that says so. Faster by half than asking it always. */

@@ -1,6 +1,7 @@
-import { encodeData, type RawMessage, Unavailable, WaybillError, warnOnce } from '../../core/index.ts'
+import { encodeData, type RawMessage, WaybillError, warnOnce } from '../../core/index.ts'
 import { isServerTrouble, listOf, numberOf, type RedisArg, RedisError, textOf } from '../../drivers/redis.ts'
 import type { SteadyRedis } from '../../drivers/redis-steady.ts'
+import { copiedScript } from '../../drivers/redis-wait.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { checkServer, type Durability } from './checks.ts'
 import { scripts } from './scripts.ts'
@@ -130,28 +131,16 @@ export class StreamsPublisher implements Publisher {
     }
     try {
       const connection = await redis.connection()
-      const [appended, refusal] = listOf(await connection.script(scripts.publish, [key], args))
+      const [appended, refusal] = listOf(await copiedScript(connection, scripts.publish, [key], args, durability))
       if (refusal !== undefined) {
         const error = new RedisError(`${refusalText(textOf(refusal))} (stream ${JSON.stringify(key)})`)
         if (isServerTrouble(error)) await connection.close()
         return { appended: numberOf(appended), error }
       }
-      // On the same connection: WAIT is about the writes of its own.
-      if (durability.replicas > 0) await this.#copied(await redis.connection(), key)
       return { appended: part.length }
     } catch (error) {
       return { appended: 0, error }
     }
-  }
-
-  async #copied(redis: Pick<SteadyRedis, 'pipeline'>, key: string): Promise<void> {
-    const { replicas, within } = this.#settings.durability
-    const wait = ['wait', String(replicas), String(within)]
-    // The first command shows a cluster the way to the node that has the stream.
-    const [, count] = await redis.pipeline([['exists', key], wait], { key, timeout: within + 10_000 })
-    if (count instanceof RedisError) throw count
-    if (numberOf(count) >= replicas) return
-    throw new Unavailable(`${numberOf(count)} of ${replicas} replicas have it after ${within} ms`)
   }
 }
 

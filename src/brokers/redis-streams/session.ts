@@ -256,14 +256,15 @@ export class StreamSession implements Session<StreamDelivery> {
 
   /** Some errors mean that nothing in hand can be settled any more. */
   #judge(error: unknown): void {
-    if (isKind(error, 'NOGROUP') || isKind(error, 'UNBLOCKED')) {
+    if (isWrongServer(error)) this.#lose(error)
+    else if (isKind(error, 'NOGROUP') || isKind(error, 'UNBLOCKED')) {
       const { where, group, streams } = this.#settings
       const message =
         `group ${group}, or its stream, was deleted (${streams.map(({ key }) => key).join(', ')}). It is made again and reads ` +
         'from its start: what was handled and is still in the stream comes again, and what was pending is forgotten'
       if (!this.#over) telemetry.warning.publish({ where, message })
       this.#lose(new WaybillError('GROUP_DELETED', message, { cause: error }))
-    } else if (isWrongServer(error)) this.#lose(error)
+    }
   }
 
   #lose(reason: unknown): void {

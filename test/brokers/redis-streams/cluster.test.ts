@@ -1,9 +1,11 @@
 import { beforeAll, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
+import { systemClock } from '../../../src/core/index.ts'
 import { slotOf } from '../../../src/drivers/redis-slot.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
-import { cluster } from '../../support/redis-topologies.ts'
+import { admin, cluster, eventually } from '../../support/redis-topologies.ts'
 import { describeWith } from '../../support/services.ts'
+import { underLoad } from './load.ts'
 import { factory, fresh, message, NEVER } from './support.ts'
 
 let nodes: Awaited<ReturnType<typeof cluster>>
@@ -41,6 +43,47 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
       const broker = redisStreams({ client: client() })
       expect(() => broker.source({ stream: ['a', 'b'], group: 'g' })).toThrow(/different slots of the cluster/)
       broker.source({ stream: ['{t}a', '{t}b'], group: 'g' })
+    })
+  }
+
+  for (const [driver, client] of Object.entries(drivers)) {
+    test(`${driver}: a slot that nobody serves is the trouble of the cluster: down, and then it goes on`, async () => {
+      const load = await underLoad({ client: client() })
+      await load.flows()
+      const owner = admin(await nodes.masterOf(load.stream))
+      const slot = String(slotOf(load.stream))
+      await owner.call('cluster', 'delslots', slot)
+      await eventually('it is noticed', async () => [...load.errors].some((error) => /CLUSTERDOWN|MOVED/.test(error)))
+      await owner.call('cluster', 'addslots', slot)
+      await nodes.formed()
+      await load.flows()
+      expect(await load.end()).toEqual([])
+      expect([...load.errors].filter((error) => !error.startsWith('down:'))).toEqual([])
+      expect(load.telemetry.of('message.dead')).toEqual([])
+    })
+
+    test(`${driver}: a slot moves to another node while messages flow: nothing is lost`, async () => {
+      const load = await underLoad({ client: client() })
+      await load.flows()
+      const slot = String(slotOf(load.stream))
+      const from = await nodes.masterOf(load.stream)
+      const to = nodes.nodes.find((node) => node !== from)!
+      const [fromId, toId] = [from, to].map((node) => nodes.ids[nodes.nodes.indexOf(node)]!)
+      await admin(to).call('cluster', 'setslot', slot, 'importing', fromId!)
+      await admin(from).call('cluster', 'setslot', slot, 'migrating', toId!)
+      // While it lasts, scripts whose keys are here and there are refused (TRYAGAIN), or sent on (ASK).
+      await systemClock.sleep(300)
+      const keys = (await admin(from).call('cluster', 'getkeysinslot', slot, '100')) as string[]
+      expect(keys).toContain(load.stream)
+      await admin(from).call('migrate', to.host, String(to.port), '', '0', '10000', 'KEYS', ...keys)
+      await systemClock.sleep(300)
+      for (const node of [to, from]) await admin(node).call('cluster', 'setslot', slot, 'node', toId!)
+      await load.flows()
+      expect(await nodes.masterOf(load.stream)).toBe(to)
+      expect(await load.end()).toEqual([])
+      expect([...load.errors].filter((error) => !error.startsWith('down:'))).toEqual([])
+      expect(load.telemetry.of('message.dead')).toEqual([])
+      expect(await admin(to).xlen(load.stream)).toBeGreaterThanOrEqual(load.accepted.size)
     })
   }
 })
