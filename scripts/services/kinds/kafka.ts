@@ -69,6 +69,8 @@ function properties(port: number, controller: number, dataDir: string, extra: Re
     'broker.session.timeout.ms': '2000',
     'broker.heartbeat.interval.ms': '500',
     'group.initial.rebalance.delay.ms': '0',
+    // Tests that kill a consumer wait for the group to miss it.
+    'group.min.session.timeout.ms': '300',
     // A topic that a typing mistake creates hides the mistake.
     'auto.create.topics.enable': 'false',
     ...extra,

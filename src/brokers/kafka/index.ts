@@ -1,1 +1,33 @@
-export {}
+/** `waybill/kafka`: Kafka as a broker. */
+export type {
+  ConsumerEvents,
+  ConsumerSettings,
+  KafkaAdmin,
+  KafkaBatch,
+  KafkaClient,
+  KafkaConsumer,
+  KafkaHeaders,
+  KafkaOffset,
+  KafkaPlace,
+  KafkaProducer,
+  KafkaRecord,
+  KafkaRefusal,
+  NewTopic,
+  OutgoingRecord,
+  ProducerSettings,
+} from '../../drivers/kafka.ts'
+export type { KafkaLike } from '../../drivers/kafka-recognise.ts'
+export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
+export type { KafkaDecode, KafkaEncode, KafkaEncoded } from './encoding.ts'
+export {
+  type CreateTopics,
+  Kafka,
+  type KafkaOptions,
+  type KafkaPublisherOptions,
+  type KafkaSourceOptions,
+  kafka,
+} from './kafka.ts'
+export type { KafkaDelivery } from './partition.ts'
+export type { KafkaSession } from './session.ts'
+export type { KafkaSource } from './source.ts'
+export type { PartitionStats } from './stats.ts'

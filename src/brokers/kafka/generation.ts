@@ -1,0 +1,140 @@
+import { telemetry } from '../../core/index.ts'
+import type { KafkaAdmin, KafkaConsumer, KafkaOffset, KafkaPlace } from '../../drivers/kafka.ts'
+import { CLOSED, type GroupSettings, markOf, openMark } from './group.ts'
+import { type BadRecord, type KafkaDelivery, Partition } from './partition.ts'
+
+export function placeKey({ topic, partition }: KafkaPlace): string {
+  return `${topic}/${partition}`
+}
+
+/**
+ * What one member has between two rebalances: its partitions, from where the group has committed. Nothing of it counts
+ * in the next one.
+ */
+export class Generation {
+  readonly partitions: ReadonlyMap<string, Partition>
+  /** Somebody had one of these partitions, and fell silent with it. */
+  readonly cautious: boolean
+  /** Read, and nothing anybody could handle. */
+  readonly bad: BadRecord[] = []
+  readonly #consumer: KafkaConsumer
+  #turn = 0
+
+  constructor(consumer: KafkaConsumer, partitions: readonly Partition[], cautious: boolean) {
+    this.#consumer = consumer
+    this.partitions = new Map(partitions.map((partition) => [placeKey(partition), partition]))
+    this.cautious = cautious
+  }
+
+  has(partition: Partition): boolean {
+    return this.partitions.get(placeKey(partition)) === partition
+  }
+
+  get waiting(): number {
+    let waiting = 0
+    for (const partition of this.partitions.values()) waiting += partition.waiting
+    return waiting
+  }
+
+  /** By turns from every partition, in order from each. At least one, if there is one. */
+  give(count: number, bytes: number): KafkaDelivery[] {
+    const given: KafkaDelivery[] = []
+    const all = [...this.partitions.values()]
+    let size = 0
+    for (let idle = 0; idle < all.length && given.length < count; ) {
+      const partition = all[this.#turn % all.length]!
+      const next = partition.peek()
+      if (next === undefined) {
+        idle++
+        this.#turn++
+        continue
+      }
+      if (given.length > 0 && size + next.size > bytes) break
+      idle = 0
+      size += next.size
+      given.push(partition.take())
+      this.#turn++
+    }
+    return given
+  }
+
+  /** Commits whatever is finished and not committed, with the mark of one who is at work. */
+  async commit(): Promise<void> {
+    const moved = [...this.partitions.values()].filter((one) => one.dirty || one.finished !== one.committed)
+    if (moved.length === 0) return
+    const offsets = moved.map((one) => ({ ...place(one), offset: one.finished, metadata: openMark(one.alone) }))
+    await this.#consumer.commit(offsets)
+    moved.forEach((partition, i) => {
+      partition.committed = offsets[i]!.offset
+      partition.dirty = false
+    })
+  }
+
+  /** The last word: whoever comes next need not be cautious. */
+  async commitClosed(): Promise<void> {
+    const all = [...this.partitions.values()]
+    if (all.length === 0) return
+    await this.#consumer.commit(all.map((one) => ({ ...place(one), offset: one.finished, metadata: CLOSED })))
+  }
+}
+
+function place({ topic, partition }: KafkaPlace): KafkaPlace {
+  return { topic, partition }
+}
+
+/** Looks up where the group is in these partitions, and says in its name that we are there now. */
+export async function beginGeneration(
+  settings: GroupSettings,
+  consumer: KafkaConsumer,
+  places: readonly KafkaPlace[],
+  wereOurs: ReadonlySet<string>,
+): Promise<Generation> {
+  const { group, topics } = settings
+  const offsets = await settings.withAdmin(async (admin) => {
+    const committed = await admin.committed(group, topics)
+    return await Promise.all(places.map((one) => startOf(settings, admin, committed, one)))
+  })
+  let cautious = false
+  const partitions = offsets.map(({ offset, metadata, ...one }) => {
+    const partition = new Partition(one, offset)
+    const mark = markOf(metadata)
+    // What we left ourselves we left alive.
+    if (mark.open && !wereOurs.has(placeKey(one))) {
+      cautious = true
+      partition.alone = mark.alone
+    }
+    partition.dirty = true
+    consumer.seek(one, offset)
+    return partition
+  })
+  const generation = new Generation(consumer, partitions, cautious)
+  await generation.commit()
+  return generation
+}
+
+/**
+ * Where the group goes on. A group that is new to a topic begins where `start` says, and that is committed at once:
+ * what is published from now on is its own, whatever happens. A partition that was added later is read from its
+ * beginning.
+ */
+async function startOf(
+  { start, where }: GroupSettings,
+  admin: KafkaAdmin,
+  committed: readonly KafkaOffset[],
+  { topic, partition }: KafkaPlace,
+): Promise<KafkaOffset> {
+  const ofTopic = committed.filter((one) => one.topic === topic)
+  const found = ofTopic.find((one) => one.partition === partition)
+  const bounds = (await admin.bounds(topic)).find((one) => one.partition === partition) ?? { low: 0, high: 0 }
+  if (found === undefined) {
+    const offset = start === 'latest' && ofTopic.length === 0 ? bounds.high : bounds.low
+    return { topic, partition, offset, metadata: '' }
+  }
+  if (found.offset >= bounds.low && found.offset <= bounds.high) return found
+  const gap = found.offset < bounds.low
+  const message = gap
+    ? `${topic}/${partition}: records ${found.offset} to ${bounds.low - 1} were deleted before this group had handled them (retention)`
+    : `${topic}/${partition}: the group had come to ${found.offset}, but the topic ends at ${bounds.high}: it was made anew, or has lost records. Reading from its beginning`
+  telemetry.warning.publish({ where, message })
+  return { topic, partition, offset: bounds.low, metadata: found.metadata }
+}

@@ -1,0 +1,235 @@
+import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
+import type { ConsumerEvents, KafkaBatch, KafkaConsumer, KafkaPlace, KafkaRecord } from '../../drivers/kafka.ts'
+import { ONLY_FOR, sizeOf, textOf } from './encoding.ts'
+import { beginGeneration, type Generation, placeKey } from './generation.ts'
+import type { GroupSettings } from './group.ts'
+import type { Partition } from './partition.ts'
+import { Waiters } from './waiters.ts'
+
+/** Whoever takes from a member. */
+export interface MemberListener {
+  /** Something changed: records, a generation. */
+  wake(): void
+  /** The generation is over. */
+  revoked(reason: string): void
+  began(generation: Generation): void
+  ended(error: unknown): void
+}
+
+/**
+ * One member of a consumer group, through all its generations: what the client pushes is kept here until it is pulled.
+ * When there is enough, the client waits, and its heart is kept beating.
+ */
+export class Member implements ConsumerEvents {
+  generation: Generation | undefined
+  /** Why it is over. */
+  end: unknown
+  listener: MemberListener | undefined
+  readonly #settings: GroupSettings
+  readonly #consumer: Promise<KafkaConsumer>
+  #connected: (consumer: KafkaConsumer) => void = () => {}
+  #joins = 0
+  #wereOurs: ReadonlySet<string>
+  #aliveAt: number
+  #closing = false
+  readonly #waiters: Waiters
+
+  /** `wereOurs`: partitions of a member before, in this process: it did not crash with them. */
+  constructor(settings: GroupSettings, wereOurs: ReadonlySet<string>) {
+    this.#settings = settings
+    this.#waiters = new Waiters(settings.clock)
+    this.#wereOurs = wereOurs
+    this.#aliveAt = settings.clock.monotonic()
+    this.#consumer = new Promise((resolve) => {
+      this.#connected = resolve
+    })
+  }
+
+  get heartbeatEvery(): number {
+    return Math.max(50, Math.floor(this.#settings.session / 10))
+  }
+
+  /** Whether the group still counts on us, as far as we can know. */
+  get live(): boolean {
+    const { clock, session } = this.#settings
+    return this.generation !== undefined && clock.monotonic() < this.#aliveAt + session * 0.9
+  }
+
+  get partitions(): ReadonlySet<string> {
+    return this.generation === undefined ? this.#wereOurs : new Set(this.generation.partitions.keys())
+  }
+
+  async join(): Promise<void> {
+    const { client, group, topics, session, block } = this.#settings
+    const heartbeat = this.heartbeatEvery
+    const settings = { group, topics, session, heartbeat, block: Math.min(block, heartbeat) }
+    this.#connected(await client.consumer(settings, this))
+  }
+
+  /** Waits until there is a generation, or no hope for one. */
+  async ready(signal: AbortSignal): Promise<void> {
+    while (this.generation === undefined && this.end === undefined && !signal.aborted)
+      await this.#waiters.pause(60_000, signal)
+    if (this.end !== undefined) throw this.end
+  }
+
+  joined(places: readonly KafkaPlace[]): void {
+    if (this.generation !== undefined) this.revoked('the group has been rebalanced')
+    this.#joins++
+    void this.#begin(places, this.#joins)
+  }
+
+  async #begin(places: readonly KafkaPlace[], join: number): Promise<void> {
+    try {
+      const consumer = await this.#consumer
+      const generation = await beginGeneration(this.#settings, consumer, places, this.#wereOurs)
+      if (join !== this.#joins || this.end !== undefined) return
+      this.generation = generation
+      this.#wereOurs = new Set(generation.partitions.keys())
+      this.listener?.began(generation)
+      this.wake()
+    } catch (error) {
+      if (join !== this.#joins || this.end !== undefined) return
+      this.ended(error)
+      void this.#leave()
+    }
+  }
+
+  revoked(reason: string): void {
+    this.#joins++
+    const had = this.generation !== undefined
+    this.generation = undefined
+    if (had) this.listener?.revoked(reason)
+    this.wake()
+  }
+
+  alive(): void {
+    this.#aliveAt = this.#settings.clock.monotonic()
+  }
+
+  ended(error: unknown): void {
+    if (this.end !== undefined) return
+    this.end = error
+    this.generation = undefined
+    this.listener?.ended(error)
+    this.wake()
+  }
+
+  skipped(place: KafkaPlace, next: number): void {
+    const partition = this.generation?.partitions.get(placeKey(place))
+    if (partition !== undefined && next > partition.position) partition.position = next
+  }
+
+  async records(batch: KafkaBatch): Promise<boolean> {
+    const join = this.#joins
+    await this.#beat(() => this.generation === undefined && this.end === undefined && join === this.#joins)
+    const generation = this.generation
+    const partition = generation?.partitions.get(placeKey(batch))
+    if (generation === undefined || partition === undefined) return false
+    if (batch.from !== partition.position && !(await this.#follow(partition, batch))) return false
+    for (const record of batch.records) this.#accept(generation, partition, record)
+    partition.position = batch.next
+    await this.balance(partition)
+    this.wake()
+    await this.#beat(() => this.generation === generation && generation.waiting >= this.#settings.stock)
+    return this.generation === generation
+  }
+
+  /**
+   * The client reads elsewhere. Once: something old was on its way, and it is told where to go on. Twice at the same
+   * place: what it was told is not there any more.
+   */
+  async #follow(partition: Partition, { from }: KafkaBatch): Promise<boolean> {
+    if (partition.strayed !== from) {
+      partition.strayed = from
+      ;(await this.#consumer).seek(partition, partition.position)
+      return false
+    }
+    const { topic, partition: number, position } = partition
+    const message = `${topic}/${number}: reading went on at ${from} instead of ${position}: the records between were deleted (retention), or the topic was made anew`
+    telemetry.warning.publish({ where: this.#settings.where, message })
+    partition.position = from
+    return true
+  }
+
+  #accept(generation: Generation, from: Partition, record: KafkaRecord): void {
+    const { decode, order, group, attempts: limit } = this.#settings
+    const { offset, headers } = record
+    from.read(offset)
+    const only = headers[ONLY_FOR]
+    if (only !== undefined && textOf(only) !== group) {
+      from.done(offset)
+      return
+    }
+    const { alone } = from
+    const attempts = alone?.offset === offset ? alone.attempts + 1 : 0
+    let message: RawMessage | undefined
+    let reason: string | undefined
+    try {
+      message = decode(record, from.topic)
+    } catch (error) {
+      reason = errorSummary(error)
+    }
+    if (message !== undefined && attempts >= limit) {
+      const crashed = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
+      reason = `${attempts} attempts: ${errorSummary(crashed)}`
+    }
+    if (reason !== undefined || message === undefined) {
+      generation.bad.push({ from, record, reason: reason ?? '', attempts, message })
+      return
+    }
+    const key = order === 'partition' ? placeKey(from) : keyOf(record, message)
+    from.offer({ message, key, attempts, size: sizeOf(record) + 96, from, record, buried: false })
+  }
+
+  /** A partition whose oldest record is not done for long is not read for ever. */
+  async balance(partition: Partition): Promise<void> {
+    const { ahead } = this.#settings
+    if (!partition.paused && partition.ahead >= ahead) {
+      partition.paused = true
+      ;(await this.#consumer).pause(partition)
+    } else if (partition.paused && partition.ahead <= ahead >> 1) {
+      partition.paused = false
+      ;(await this.#consumer).resume(partition)
+    }
+  }
+
+  /** Leaves the group, with a word for whoever comes next. */
+  async close(): Promise<void> {
+    if (this.#closing) return
+    this.#closing = true
+    const generation = this.generation
+    if (generation !== undefined && this.end === undefined) await generation.commitClosed().catch(() => {})
+    this.ended(new WaybillError('CLOSED', 'the consumer has left its group'))
+    await this.#leave()
+  }
+
+  async #leave(): Promise<void> {
+    try {
+      await (await this.#consumer).close()
+    } catch {
+      // Who cannot say goodbye is missed after the session timeout.
+    }
+  }
+
+  wake(): void {
+    this.#waiters.wake()
+    this.listener?.wake()
+  }
+
+  /** Waits while `condition` holds, and keeps the membership. */
+  async #beat(condition: () => boolean): Promise<void> {
+    while (condition()) {
+      await this.#waiters.pause(this.heartbeatEvery)
+      if (condition()) await (await this.#consumer).heartbeat()
+    }
+  }
+}
+
+/** The key of the record, whoever wrote it; else that of the message. */
+function keyOf({ key }: KafkaRecord, message: RawMessage): string | undefined {
+  if (key === null || key.length === 0) return message.key
+  const bytes = Buffer.from(key.buffer, key.byteOffset, key.byteLength)
+  const text = bytes.toString()
+  return text.includes('\ufffd') ? bytes.toString('base64') : text
+}

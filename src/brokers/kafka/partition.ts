@@ -1,0 +1,111 @@
+import type { RawMessage } from '../../core/index.ts'
+import type { KafkaPlace, KafkaRecord } from '../../drivers/kafka.ts'
+import type { Delivery } from '../../flow/index.ts'
+
+export interface KafkaDelivery extends Delivery {
+  readonly from: Partition
+  readonly record: KafkaRecord
+  /** It is among the dead letters, though perhaps not committed yet. */
+  buried: boolean
+}
+
+/** A record nobody could handle, and why. */
+export interface BadRecord {
+  readonly from: Partition
+  readonly record: KafkaRecord
+  readonly reason: string
+  readonly attempts: number
+  readonly message: RawMessage | undefined
+}
+
+/**
+ * One partition during one generation: what was read of it, what is done, and how far all is done without a gap. Only
+ * that can be committed, so what is done beyond a gap waits, and comes again after a crash.
+ */
+export class Partition implements KafkaPlace {
+  readonly topic: string
+  readonly partition: number
+  /** The offset of the next record to be read. */
+  position: number
+  /** The offset the group has committed. */
+  committed: number
+  /** The mark beside it must be written again. */
+  dirty = false
+  alone: { readonly offset: number; readonly attempts: number } | undefined
+  paused = false
+  /** Where reading went on although it should not have, last time. */
+  strayed: number | undefined
+  /** Read and not handed out, by offset; those before `#next` are. */
+  #waiting: KafkaDelivery[] = []
+  #next = 0
+  /** Read and not in the finished prefix, by offset; those before `#head` are. */
+  #order: number[] = []
+  #head = 0
+  readonly #done = new Set<number>()
+
+  constructor({ topic, partition }: KafkaPlace, committed: number) {
+    this.topic = topic
+    this.partition = partition
+    this.position = committed
+    this.committed = committed
+  }
+
+  get waiting(): number {
+    return this.#waiting.length - this.#next
+  }
+
+  /** How many were read beyond the first that is not done. */
+  get ahead(): number {
+    return this.#order.length - this.#head
+  }
+
+  /** Up to here all is done. */
+  get finished(): number {
+    return this.#order[this.#head] ?? this.position
+  }
+
+  read(offset: number): void {
+    this.#order.push(offset)
+  }
+
+  offer(delivery: KafkaDelivery): void {
+    this.#waiting.push(delivery)
+  }
+
+  peek(): KafkaDelivery | undefined {
+    return this.#waiting[this.#next]
+  }
+
+  take(): KafkaDelivery {
+    const delivery = this.#waiting[this.#next++]!
+    if (this.#next > 256 && this.#next * 2 > this.#waiting.length) this.#compact()
+    return delivery
+  }
+
+  /** At its old place: what is given back goes before what has not been handed out. */
+  giveBack(delivery: KafkaDelivery): void {
+    this.#compact()
+    const { offset } = delivery.record
+    const at = this.#waiting.findIndex(({ record }) => record.offset > offset)
+    this.#waiting.splice(at < 0 ? this.#waiting.length : at, 0, delivery)
+  }
+
+  done(offset: number): void {
+    if (offset < this.finished) return
+    this.#done.add(offset)
+    if (this.alone?.offset === offset) {
+      this.alone = undefined
+      this.dirty = true
+    }
+    while (this.#head < this.#order.length && this.#done.delete(this.#order[this.#head]!)) this.#head++
+    if (this.#head > 1024 && this.#head * 2 > this.#order.length) {
+      this.#order = this.#order.slice(this.#head)
+      this.#head = 0
+    }
+  }
+
+  #compact(): void {
+    this.#waiting = this.#waiting.slice(this.#next)
+    this.#next = 0
+  }
+}

@@ -1,0 +1,86 @@
+import { type Clock, Unavailable } from '../../core/index.ts'
+import type { KafkaClient, KafkaProducer, OutgoingRecord } from '../../drivers/kafka.ts'
+import { partitioner } from './partitioner.ts'
+
+/**
+ * A producer, and another in its place after every failure. Records of a failed request may have arrived, and the next
+ * request of the same producer would go out under their sequence numbers: the server would take it for their
+ * repetition, and drop it with a smile. So requests go one after the other, and none after one that failed.
+ */
+export class Sender {
+  readonly #client: KafkaClient
+  readonly #timeout: number
+  readonly #clock: Clock
+  readonly #partitionOf = partitioner()
+  #producer: Promise<KafkaProducer> | undefined
+  #turn: Promise<unknown> = Promise.resolve()
+  #closed = false
+
+  constructor(client: KafkaClient, timeout: number, clock: Clock) {
+    this.#client = client
+    this.#timeout = timeout
+    this.#clock = clock
+  }
+
+  /** Connects early. */
+  async start(): Promise<void> {
+    const producer = this.#connected()
+    try {
+      await this.#within(producer)
+    } catch (error) {
+      this.#drop(producer)
+      throw error
+    }
+  }
+
+  /** Resolves when all of them are there; a rejection says nothing about any of them. */
+  async send(records: readonly OutgoingRecord[]): Promise<void> {
+    const sending = this.#turn.then(() => this.#send(records))
+    this.#turn = sending.catch(() => {})
+    await sending
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    await this.#turn
+    const producer = this.#producer
+    this.#producer = undefined
+    await (await producer?.catch(() => undefined))?.close().catch(() => {})
+  }
+
+  async #send(records: readonly OutgoingRecord[]): Promise<void> {
+    if (this.#closed) throw new Unavailable('the publisher is closed')
+    const producer = this.#connected()
+    try {
+      await this.#within(producer.then((connected) => connected.send(records)))
+    } catch (error) {
+      this.#drop(producer)
+      throw error
+    }
+  }
+
+  #connected(): Promise<KafkaProducer> {
+    const partitionOf = this.#partitionOf
+    this.#producer ??= this.#client.producer({ partitionOf, timeout: this.#timeout })
+    return this.#producer
+  }
+
+  #drop(producer: Promise<KafkaProducer>): void {
+    if (this.#producer === producer) this.#producer = undefined
+    producer.then((connected) => connected.close()).catch(() => {})
+  }
+
+  async #within<T>(work: Promise<T>): Promise<T> {
+    const done = new AbortController()
+    const late = this.#clock.sleep(this.#timeout, done.signal).then((): never => {
+      throw new Unavailable(`Kafka has not answered within ${this.#timeout} ms`)
+    })
+    late.catch(() => {})
+    work.catch(() => {})
+    try {
+      return await Promise.race([work, late])
+    } finally {
+      done.abort()
+    }
+  }
+}

@@ -1,0 +1,179 @@
+import { telemetry, WaybillError } from '../../core/index.ts'
+import { isRefusal } from '../../drivers/kafka.ts'
+import type { Demand, Session, Settled } from '../../flow/index.ts'
+import { letterOf } from './dead-letters.ts'
+import type { Generation } from './generation.ts'
+import type { GroupSettings } from './group.ts'
+import type { Member, MemberListener } from './member.ts'
+import type { BadRecord, KafkaDelivery } from './partition.ts'
+import { Waiters } from './waiters.ts'
+
+/**
+ * The work of one member in one generation. A rebalance ends it, unless nothing is in hand: then there is nothing that
+ * could count in the wrong one, and it goes on in the next.
+ */
+export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
+  readonly cautious: boolean
+  readonly #settings: GroupSettings
+  readonly #member: Member
+  readonly #onEnd: (member: Member, lost: boolean) => Promise<void>
+  readonly #lost = new AbortController()
+  readonly #waiters: Waiters
+  /** Handed out and not settled. */
+  readonly #out = new Set<KafkaDelivery>()
+  #closed = false
+  #burying: Promise<void> | undefined
+
+  constructor(settings: GroupSettings, member: Member, onEnd: (member: Member, lost: boolean) => Promise<void>) {
+    this.#settings = settings
+    this.#waiters = new Waiters(settings.clock)
+    this.#member = member
+    this.#onEnd = onEnd
+    this.cautious = member.generation?.cautious ?? false
+    member.listener = this
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  live(): boolean {
+    return this.#member.live
+  }
+
+  async take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly KafkaDelivery[]> {
+    const { generation } = this.#member
+    if (this.#over || signal.aborted || generation === undefined) return []
+    if (generation.bad.length > 0) await this.#bury(generation)
+    if (this.#over || signal.aborted || generation !== this.#member.generation) return []
+    const given = generation.give(count, bytes)
+    for (const delivery of given) this.#out.add(delivery)
+    if (given.length > 0) this.#member.wake()
+    return given
+  }
+
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#settings
+    const until = clock.monotonic() + ms
+    while (!this.#over && !signal.aborted && !this.#something) {
+      const left = until - clock.monotonic()
+      if (left <= 0) return
+      await this.#waiters.pause(left, signal)
+    }
+  }
+
+  async settle(batch: readonly Settled<KafkaDelivery>[]): Promise<number> {
+    const { generation } = this.#member
+    if (this.#over || generation === undefined) return batch.length
+    const ours = batch.filter(([delivery]) => generation.has(delivery.from))
+    await this.#write(ours, generation)
+    if (this.#over) return batch.length
+    for (const [delivery, settlement] of ours) {
+      if (!this.#out.delete(delivery)) continue
+      if (settlement.kind === 'retry' && settlement.charged) delivery.attempts++
+      if (settlement.kind === 'retry' || settlement.kind === 'release') delivery.from.giveBack(delivery)
+    }
+    for (const from of new Set(ours.map(([delivery]) => delivery.from))) await this.#member.balance(from)
+    this.#member.wake()
+    return batch.length - ours.length
+  }
+
+  /** Dead letters first, and only when they are there the offsets. */
+  async #write(batch: readonly Settled<KafkaDelivery>[], generation: Generation): Promise<void> {
+    const { sender, group, letters } = this.#settings
+    const dead = batch.flatMap(([delivery, settlement]) => {
+      if (settlement.kind !== 'dead' || delivery.buried) return []
+      const { from, record, attempts, message } = delivery
+      const bad: BadRecord = { from, record, reason: settlement.reason, attempts: attempts + 1, message }
+      return [{ delivery, letter: letterOf(bad, group, letters(from.topic)) }]
+    })
+    if (dead.length > 0) await sender.send(dead.map(({ letter }) => letter))
+    for (const { delivery } of dead) delivery.buried = true
+    for (const [{ from, record }, { kind }] of batch) if (kind === 'done' || kind === 'dead') from.done(record.offset)
+    await this.#commit(generation)
+  }
+
+  async #commit(generation: Generation): Promise<void> {
+    try {
+      await generation.commit()
+    } catch (error) {
+      if (!isRefusal(error, 'STALE_GENERATION')) throw error
+      this.#lose(error)
+    }
+  }
+
+  async note(delivery: KafkaDelivery): Promise<void> {
+    const { generation } = this.#member
+    const { from, record, attempts } = delivery
+    if (this.#over || generation === undefined || !generation.has(from)) return
+    from.alone = { offset: record.offset, attempts }
+    from.dirty = true
+    await this.#commit(generation)
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    const lost = this.#lost.signal.aborted
+    this.#closed = true
+    this.wake()
+    this.#member.listener = undefined
+    await this.#onEnd(this.#member, lost)
+  }
+
+  wake(): void {
+    this.#waiters.wake()
+  }
+
+  revoked(reason: string): void {
+    // What is in hand belongs to a generation that is over.
+    if (this.#out.size > 0) this.#lose(new WaybillError('REBALANCED', reason))
+  }
+
+  /** The flow asks for caution when it opens a session, and only then. */
+  began({ cautious }: Generation): void {
+    if (cautious)
+      this.#lose(new WaybillError('REBALANCED', 'somebody of the group fell silent with partitions that are ours now'))
+  }
+
+  ended(error: unknown): void {
+    this.#lose(error)
+  }
+
+  get #over(): boolean {
+    return this.#closed || this.#lost.signal.aborted
+  }
+
+  get #something(): boolean {
+    const { generation } = this.#member
+    return generation !== undefined && (generation.waiting > 0 || generation.bad.length > 0)
+  }
+
+  /** To the dead letters, each on its own account. */
+  async #bury(generation: Generation): Promise<void> {
+    this.#burying ??= this.#buryAll(generation).finally(() => {
+      this.#burying = undefined
+    })
+    await this.#burying
+  }
+
+  async #buryAll(generation: Generation): Promise<void> {
+    const { sender, group, letters, where } = this.#settings
+    while (generation.bad.length > 0 && !this.#over) {
+      const bad = generation.bad[0]!
+      await sender.send([letterOf(bad, group, letters(bad.from.topic))])
+      generation.bad.shift()
+      bad.from.done(bad.record.offset)
+      const { message, reason, attempts } = bad
+      const id = message?.id ?? `${bad.from.topic}/${bad.from.partition}/${bad.record.offset}`
+      const about = { type: message?.type ?? '', id, reason, attempt: attempts + 1, tenant: message?.tenant }
+      telemetry['message.dead'].publish({ flow: where, ...about })
+    }
+    await this.#commit(generation)
+  }
+
+  #lose(reason: unknown): void {
+    if (this.#over) return
+    this.#lost.abort(reason)
+    this.wake()
+  }
+}

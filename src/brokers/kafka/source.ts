@@ -1,0 +1,113 @@
+import { Unavailable } from '../../core/index.ts'
+import type { Source } from '../../flow/index.ts'
+import { type DeadLetter, type DeadLetterOptions, deadLettersOf, settleLetters } from './dead-letters.ts'
+import type { GroupSettings } from './group.ts'
+import { Member } from './member.ts'
+import type { KafkaDelivery } from './partition.ts'
+import { KafkaSession } from './session.ts'
+import { type PartitionStats, statsOf } from './stats.ts'
+import { letterTopic, needTopics } from './topics.ts'
+
+/** How long a member whose session was lost waits for the next one, before it leaves the group. */
+const LINGER = 60_000
+
+/** Only said of topics that are looked for. */
+const ANY = { partitions: 1, replication: -1 }
+
+/**
+ * A consumer group, as a source. A member outlives its sessions: if it left after every rebalance and came again, that
+ * would be the next rebalance, for everybody.
+ */
+export class KafkaSource implements Source<KafkaDelivery> {
+  readonly name: string
+  /** Kafka gives nothing again by itself: what is to be tried again waits in the flow, in front of its key. */
+  readonly features = {} as const
+  readonly #settings: GroupSettings
+  /** Members that wait for their next session, and how to end that. */
+  readonly #idle = new Map<Member, AbortController>()
+  /** Partitions of a member that has ended: whatever is in hand there, it was no crash. */
+  #wereOurs: ReadonlySet<string> = new Set()
+
+  constructor(name: string, settings: GroupSettings) {
+    this.name = name
+    this.#settings = settings
+  }
+
+  async open(signal: AbortSignal): Promise<KafkaSession> {
+    const member = this.#claim() ?? (await this.#join(signal))
+    try {
+      await member.ready(signal)
+    } catch (error) {
+      this.#wereOurs = member.partitions
+      await member.close()
+      throw error
+    }
+    if (signal.aborted) {
+      await member.close()
+      throw new Unavailable('stopped while waiting for partitions')
+    }
+    return new KafkaSession(this.#settings, member, (ended, lost) => this.#onEnd(ended, lost, signal))
+  }
+
+  /** How far the group is, partition by partition. */
+  async stats(): Promise<readonly PartitionStats[]> {
+    return await statsOf(this.#settings)
+  }
+
+  /** What the group gave up and nobody has dealt with, oldest first. Reads the whole dead-letter topic. */
+  async deadLetters(options?: DeadLetterOptions): Promise<readonly DeadLetter[]> {
+    return await deadLettersOf(this.#settings, options)
+  }
+
+  /**
+   * Sends dead letters back to the end of their topics, with all their attempts; answers how many. Other groups of this
+   * package pass them over; consumers of others see them again.
+   */
+  async rearm(letters: string | readonly string[]): Promise<number> {
+    return await settleLetters(this.#settings, [letters].flat(), 'rearmed')
+  }
+
+  /** Strikes dead letters off the list. The records stay in their topic as long as it keeps any. */
+  async discard(letters: string | readonly string[]): Promise<number> {
+    return await settleLetters(this.#settings, [letters].flat(), 'discarded')
+  }
+
+  async #join(signal: AbortSignal): Promise<Member> {
+    const { withAdmin, where, topics, letters, create } = this.#settings
+    await withAdmin(async (admin) => {
+      const wanted = topics.map((topic) => ({ topic, ...(create ?? ANY) }))
+      const dead = [...new Set(topics.map(letters))].map((topic) => letterTopic(topic, create ?? ANY))
+      await needTopics(where, admin, [...wanted, ...dead], create !== undefined)
+    })
+    if (signal.aborted) throw new Unavailable('stopped before it joined its group')
+    const member = new Member(this.#settings, this.#wereOurs)
+    await member.join()
+    return member
+  }
+
+  #claim(): Member | undefined {
+    for (const [member, waiting] of this.#idle) {
+      this.#idle.delete(member)
+      waiting.abort()
+      if (member.end === undefined) return member
+    }
+    return undefined
+  }
+
+  async #onEnd(member: Member, lost: boolean, signal: AbortSignal): Promise<void> {
+    this.#wereOurs = member.partitions
+    if (!lost || member.end !== undefined || signal.aborted) return await member.close()
+    const waiting = new AbortController()
+    this.#idle.set(member, waiting)
+    void this.#linger(member, waiting, signal)
+  }
+
+  /** Whoever stops between two sessions closes neither: the member must go by itself. */
+  async #linger(member: Member, waiting: AbortController, stopped: AbortSignal): Promise<void> {
+    const stop = () => waiting.abort()
+    stopped.addEventListener('abort', stop)
+    await this.#settings.clock.sleep(LINGER, waiting.signal)
+    stopped.removeEventListener('abort', stop)
+    if (this.#idle.delete(member)) await member.close()
+  }
+}
