@@ -1,1 +1,10 @@
-export {}
+/** `waybill/nats`: NATS JetStream as a broker. */
+export type { NatsConnectionLike, NatsLike } from '../../drivers/nats.ts'
+export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
+export type { NatsDecode, NatsEncode, NatsEnvelope } from './encoding.ts'
+export type { NatsDelivery } from './group.ts'
+export { Nats, type NatsOptions, type NatsPublisherOptions, type NatsSourceOptions, nats } from './nats.ts'
+export type { NatsPublisher } from './publisher.ts'
+export type { NatsStreamOptions } from './settings.ts'
+export type { NatsSource } from './source.ts'
+export type { NatsStats } from './stats.ts'

@@ -1,0 +1,144 @@
+import { WaybillError } from '../../core/index.ts'
+import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats.ts'
+import type { NatsLink } from '../../drivers/nats-link.ts'
+
+/** A stream's configuration as JetStream has it; times are nanoseconds. Only what we look at. */
+export interface StreamConfig {
+  readonly name: string
+  readonly subjects?: readonly string[]
+  readonly storage?: string
+  readonly retention?: string
+  readonly discard?: string
+  readonly num_replicas?: number
+  readonly max_age?: number
+  readonly max_msgs?: number
+  readonly max_bytes?: number
+  readonly max_msg_size?: number
+  readonly max_msgs_per_subject?: number
+  readonly duplicate_window?: number
+  readonly allow_direct?: boolean
+  readonly no_ack?: boolean
+  readonly mirror?: unknown
+}
+
+export interface StreamInfo {
+  readonly config: StreamConfig
+  readonly state: { readonly messages: number; readonly subjects?: Readonly<Record<string, number>> }
+}
+
+export interface ConsumerConfig {
+  readonly durable_name?: string
+  readonly name?: string
+  readonly deliver_subject?: string
+  readonly deliver_policy?: string
+  readonly ack_policy?: string
+  readonly ack_wait?: number
+  readonly max_deliver?: number
+  readonly max_ack_pending?: number
+  readonly filter_subject?: string
+  readonly filter_subjects?: readonly string[]
+}
+
+export interface ConsumerInfo {
+  readonly config: ConsumerConfig
+  readonly num_pending: number
+  readonly num_ack_pending: number
+}
+
+/** A message as it lies in a stream. */
+export interface StoredMessage {
+  readonly subject: string
+  readonly seq: number
+  /** The header block, as base64. */
+  readonly hdrs?: string
+  readonly data?: string
+  readonly time: string
+}
+
+export const NO_STREAM = 10059
+export const NO_CONSUMER = 10014
+export const NO_MESSAGE = 10037
+
+/** Requests of JetStream's own protocol: JSON on subjects below `$JS.API`. */
+export class JetStreamApi {
+  readonly link: NatsLink
+  readonly #prefix: string
+
+  constructor(link: NatsLink, prefix: string) {
+    this.link = link
+    this.#prefix = prefix
+  }
+
+  subject(path: string): string {
+    return `${this.#prefix}.${path}`
+  }
+
+  async call<T>(path: string, body?: unknown): Promise<T> {
+    const data = body === undefined ? '' : JSON.stringify(body)
+    return parsed<T>(await this.link.ask({ subject: this.subject(path), data }))
+  }
+
+  /** As `call`, but what is not there is `undefined`. */
+  async find<T>(path: string, body?: unknown): Promise<T | undefined> {
+    try {
+      return await this.call<T>(path, body)
+    } catch (error) {
+      if (error instanceof JetStreamError && [NO_STREAM, NO_CONSUMER, NO_MESSAGE].includes(error.number))
+        return undefined
+      throw error
+    }
+  }
+
+  /** Refuses a server, or an account, without JetStream. */
+  async checkEnabled(where: string): Promise<void> {
+    try {
+      await this.call('INFO')
+    } catch (error) {
+      if (!(error instanceof NoResponders) && !(error instanceof JetStreamError)) throw error
+      const what =
+        'JetStream is not enabled on this server or for this account: start nats-server with -js, or enable it'
+      throw new WaybillError('UNSUPPORTED_SERVER', `${where}: ${what}`, { cause: error })
+    }
+  }
+
+  async stream(name: string, subjects?: string): Promise<StreamInfo | undefined> {
+    return await this.find(`STREAM.INFO.${name}`, subjects === undefined ? undefined : { subjects_filter: subjects })
+  }
+
+  async createStream(config: StreamConfig): Promise<StreamInfo> {
+    return await this.call(`STREAM.CREATE.${config.name}`, config)
+  }
+
+  async consumer(stream: string, name: string): Promise<ConsumerInfo | undefined> {
+    return await this.find(`CONSUMER.INFO.${stream}.${name}`)
+  }
+
+  async createConsumer(stream: string, config: ConsumerConfig): Promise<ConsumerInfo> {
+    return await this.call(`CONSUMER.DURABLE.CREATE.${stream}.${config.durable_name}`, { stream_name: stream, config })
+  }
+
+  async message(
+    stream: string,
+    which: { seq?: number; last_by_subj?: string; next_by_subj?: string },
+  ): Promise<StoredMessage | undefined> {
+    const answer = await this.find<{ message: StoredMessage }>(`STREAM.MSG.GET.${stream}`, which)
+    return answer?.message
+  }
+
+  async deleteMessage(stream: string, seq: number): Promise<boolean> {
+    return (await this.find(`STREAM.MSG.DELETE.${stream}`, { seq, no_erase: true })) !== undefined
+  }
+
+  async purge(stream: string, filter: string): Promise<void> {
+    await this.find(`STREAM.PURGE.${stream}`, { filter })
+  }
+}
+
+/** What JetStream answered, or its refusal as an error. */
+export function parsed<T>({ data }: NatsMessage): T {
+  const text = Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString()
+  const body = JSON.parse(text) as T & { error?: { code?: number; err_code?: number; description?: string } }
+  const { error } = body
+  if (error !== undefined) throw new JetStreamError(error.err_code ?? error.code ?? 0, error.description ?? 'refused')
+  return body
+}

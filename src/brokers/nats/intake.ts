@@ -1,0 +1,154 @@
+import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
+import type { NatsMessage } from '../../drivers/nats.ts'
+import { ONLY } from './dead-letters.ts'
+import { recordOf, sizeOf } from './encoding.ts'
+import {
+  ACK,
+  type DeadMessage,
+  type GroupMember,
+  type GroupSettings,
+  type NatsDelivery,
+  nak,
+  positionOf,
+  TERM,
+} from './group.ts'
+
+/** How long a dead message waits that does not fit into the dead letters. */
+export const TOO_LARGE_AGAIN = 600_000
+
+/** What one session was given and has not settled, and what of it can be handed out. */
+export class Intake {
+  /** Ours and not settled, by place: in hand, in stock, or being looked at. */
+  readonly held = new Map<string, NatsDelivery>()
+  /** Ours, and not handed out yet. */
+  #stock: NatsDelivery[] = []
+  /** Delivered before: how often in vain has to be asked for. */
+  #again: { delivery: NatsDelivery; given: number }[] = []
+  /** Ours, and nothing anybody could handle. */
+  #bad: DeadMessage[] = []
+  /** Meant for another group. */
+  #others: NatsDelivery[] = []
+  readonly #settings: GroupSettings
+  readonly #member: GroupMember
+
+  constructor(settings: GroupSettings, member: GroupMember) {
+    this.#settings = settings
+    this.#member = member
+  }
+
+  /** There is something to hand out, or to look at first. */
+  get something(): boolean {
+    return this.#stock.length + this.#again.length + this.#bad.length + this.#others.length > 0
+  }
+
+  get stocked(): boolean {
+    return this.#stock.length > 0
+  }
+
+  /** A message has come. Answers whether it is one more. */
+  accept(original: NatsMessage): boolean {
+    const { given, sequence, place } = positionOf(original.reply!)
+    const known = this.held.get(place)
+    if (known !== undefined && !known.returned) {
+      // It was in hand for too long, or an answer got lost; it still is in hand, and is answered as this delivery.
+      known.reply = original.reply!
+      return false
+    }
+    const headers = recordOf(original)
+    const { data, subject } = original
+    let message: RawMessage | undefined
+    let reason = ''
+    try {
+      message = this.#settings.decode({ headers, data, subject, sequence })
+    } catch (error) {
+      reason = errorSummary(error)
+    }
+    const delivery: NatsDelivery = {
+      message: message!,
+      key: message?.key,
+      attempts: 0,
+      size: sizeOf(original, headers),
+      sequence,
+      place,
+      original,
+      reply: original.reply!,
+      forgiven: 0,
+      returned: false,
+    }
+    this.held.set(place, delivery)
+    if (headers[ONLY] !== undefined && headers[ONLY] !== this.#settings.group) this.#others.push(delivery)
+    else if (message === undefined) this.#bad.push({ delivery, reason, attempts: given - 1 })
+    else if (given > 1) this.#again.push({ delivery, given })
+    else this.#stock.push(delivery)
+    return true
+  }
+
+  /** It is settled, unless it has come again since. */
+  forget(delivery: NatsDelivery): void {
+    if (this.held.get(delivery.place) === delivery) this.held.delete(delivery.place)
+  }
+
+  /** How often what came again was tried before. */
+  async look(): Promise<void> {
+    if (this.#again.length === 0) return
+    const again = [...this.#again]
+    const forgiven = await this.#member.forgiven(again.map(({ delivery }) => delivery))
+    this.#again.splice(0, again.length)
+    for (const [i, { delivery, given }] of again.entries()) {
+      delivery.forgiven = forgiven[i]!
+      delivery.attempts = Math.max(0, given - 1 - delivery.forgiven)
+      const { attempts } = delivery
+      if (attempts < this.#settings.attempts) this.#stock.push(delivery)
+      else {
+        const error = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
+        this.#bad.push({ delivery, attempts, reason: `${attempts} attempts: ${errorSummary(error)}` })
+      }
+    }
+  }
+
+  /** What nobody could handle goes to the dead letters, and what is for others is passed over. */
+  async clear(): Promise<void> {
+    if (this.#others.length > 0) {
+      const others = [...this.#others]
+      await this.#member.say(others.map(({ reply }) => ({ reply, word: ACK })))
+      this.#others.splice(0, others.length)
+      for (const { place } of others) this.held.delete(place)
+    }
+    while (this.#bad.length > 0) {
+      const dead = this.#bad[0]!
+      const { delivery, reason, attempts } = dead
+      const { sequence, reply, place } = delivery
+      const waiting = await this.bury([dead])
+      await this.#member.say([{ reply, word: waiting.size > 0 ? nak(TOO_LARGE_AGAIN) : TERM }])
+      this.#bad.shift()
+      this.held.delete(place)
+      // Its type may be what nobody could tell.
+      const { type = '', id = String(sequence), tenant } = (delivery.message ?? {}) as Partial<RawMessage>
+      telemetry['message.dead'].publish({ flow: this.#settings.where, type, id, reason, attempt: attempts + 1, tenant })
+    }
+  }
+
+  /** Up to so many, and so many bytes, and at least one. */
+  give(count: number, bytes: number): NatsDelivery[] {
+    let given = 1
+    let size = this.#stock[0]!.size
+    while (given < Math.min(count, this.#stock.length)) {
+      size += this.#stock[given]!.size
+      if (size > bytes) break
+      given++
+    }
+    return this.#stock.splice(0, given)
+  }
+
+  /** Into the dead letters. Answers what did not fit. */
+  async bury(dead: readonly DeadMessage[]): Promise<Set<NatsDelivery>> {
+    const tooLarge = await this.#member.bury(dead)
+    for (const { delivery, reason } of tooLarge) {
+      const message =
+        `${delivery.message ?? `message ${delivery.sequence}`} is dead (${reason}) and too large for the dead letters; it is ` +
+        'tried again in ten minutes. Raise max_payload of the server'
+      telemetry.warning.publish({ where: this.#settings.where, message })
+    }
+    return new Set(tooLarge.map(({ delivery }) => delivery))
+  }
+}

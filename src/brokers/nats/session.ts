@@ -1,0 +1,254 @@
+import { type Settlement, telemetry, Unavailable, WaybillError } from '../../core/index.ts'
+import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats.ts'
+import type { Demand, Session, Settled } from '../../flow/index.ts'
+import { type JetStreamApi, NO_CONSUMER, NO_STREAM } from './api.ts'
+import { ACK, GroupMember, type GroupSettings, type NatsDelivery, nak, TERM, type Verdict } from './group.ts'
+import { Intake, TOO_LARGE_AGAIN } from './intake.ts'
+import { PullReader, type Trouble } from './reader.ts'
+
+export interface SessionParts {
+  readonly api: JetStreamApi
+  /** How long the consumer waits for an answer before it gives a message to another, in milliseconds. */
+  readonly ackWait: number
+  /** Told at the end, when nobody could be told that these are given back. They are ours until then. */
+  readonly onAbandon: (deliveries: readonly NatsDelivery[], until: number) => void
+}
+
+/** How much of `ackWait` is counted on: clocks differ, and messages travel. */
+const SAFE = 0.9
+
+/**
+ * One member of a durable pull consumer. What it was given is its own until `ackWait` is over, and that is renewed while
+ * it is in hand. The server takes an answer from anybody, so a session that was too late falls silent by itself.
+ * It outlives a broken connection as long as the client reconnects in time.
+ */
+export class NatsSession implements Session<NatsDelivery> {
+  readonly extendEvery: number
+  readonly #settings: GroupSettings
+  readonly #parts: SessionParts
+  readonly #member: GroupMember
+  readonly #reader: PullReader
+  readonly #intake: Intake
+  readonly #lost = new AbortController()
+  readonly #waiting = new Set<AbortController>()
+  #trouble: unknown
+  #turn: Promise<unknown> = Promise.resolve()
+  #closed = false
+  /** Until when what is in hand is ours for certain. */
+  #deadline = Number.POSITIVE_INFINITY
+  /** When the oldest of what has come since the last extension was asked for, or when that was. */
+  #since = Number.POSITIVE_INFINITY
+
+  constructor(settings: GroupSettings, parts: SessionParts) {
+    this.#settings = settings
+    this.#parts = parts
+    this.#member = new GroupMember(settings, parts.api)
+    this.#intake = new Intake(settings, this.#member)
+    this.extendEvery = parts.ackWait / 3
+    // A request must be over long before what it brought expires.
+    const expires = Math.max(1, Math.min(settings.block, parts.ackWait / 3))
+    this.#reader = new PullReader(settings, parts.api, expires, {
+      onMessage: (message, asked) => this.#accept(message, asked),
+      onEnd: (error, what) => this.#ended(error, what),
+    })
+    const { lost } = parts.api.link
+    if (lost.aborted) this.#lose(lost.reason)
+    else lost.addEventListener('abort', () => this.#lose(lost.reason), { once: true })
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  live(): boolean {
+    if (this.#settings.clock.monotonic() < this.#deadline) return true
+    this.#lose(new WaybillError('LEASE_EXPIRED', 'what is in hand could not be kept alive in time'))
+    return false
+  }
+
+  async take(demand: Demand, signal: AbortSignal): Promise<readonly NatsDelivery[]> {
+    const taking = this.#turn.then(() => this.#take(demand, signal))
+    this.#turn = taking.catch(() => {})
+    return await taking
+  }
+
+  async #take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly NatsDelivery[]> {
+    const until = this.#settings.clock.monotonic() + this.#settings.block
+    while (!this.#over && !signal.aborted) {
+      await this.#guard(() => this.#intake.look())
+      await this.#guard(() => this.#intake.clear())
+      if (this.#intake.stocked) return signal.aborted ? [] : this.#intake.give(count, bytes)
+      this.#reader.want({ count, bytes })
+      if (this.#settings.clock.monotonic() >= until) return []
+      await this.#pause(until, signal)
+      const trouble = this.#trouble
+      this.#trouble = undefined
+      if (trouble !== undefined && !this.#over) throw trouble
+    }
+    return []
+  }
+
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    const until = this.#settings.clock.monotonic() + ms
+    while (!this.#over && !signal.aborted && !this.#intake.something && this.#trouble === undefined) {
+      if (this.#settings.clock.monotonic() >= until) return
+      this.#reader.want()
+      await this.#pause(until, signal)
+    }
+  }
+
+  async settle(batch: readonly Settled<NatsDelivery>[]): Promise<number> {
+    if (this.#over || !this.live()) return batch.length
+    const ours = batch.filter(([delivery]) => this.#intake.held.get(delivery.place) === delivery)
+    if (ours.length > 0) await this.#guard(() => this.#settle(ours))
+    return batch.length - ours.length
+  }
+
+  async #settle(batch: readonly Settled<NatsDelivery>[]): Promise<void> {
+    const dead = batch.flatMap(([delivery, settlement]) => {
+      if (settlement.kind !== 'dead') return []
+      return [{ delivery, reason: settlement.reason, attempts: delivery.attempts + 1 }]
+    })
+    // First what must be known when the message is answered: whoever dies in between has it come again, and nothing lost.
+    const waiting = await this.#intake.bury(dead)
+    await this.#member.forgive(batch.filter(([, settlement]) => isForgiven(settlement)).map(([delivery]) => delivery))
+    const verdicts = batch.map(([delivery, settlement]): Verdict => {
+      const { reply } = delivery
+      if (waiting.has(delivery)) return { reply, word: nak(TOO_LARGE_AGAIN) }
+      if (settlement.kind === 'done') return { reply, word: ACK }
+      if (settlement.kind === 'dead') return { reply, word: TERM }
+      return { reply, word: nak(settlement.kind === 'retry' ? settlement.after : 0) }
+    })
+    const returned = batch.filter((_, i) => verdicts[i]!.word.startsWith('-'))
+    // It may be back before the confirmation is.
+    for (const [delivery] of returned) delivery.returned = true
+    try {
+      await this.#member.say(verdicts)
+    } catch (error) {
+      for (const [delivery] of returned) delivery.returned = false
+      throw error
+    }
+    for (const [delivery] of batch) this.#intake.forget(delivery)
+    const over = batch.filter(([{ forgiven }, { kind }]) => forgiven > 0 && (kind === 'done' || kind === 'dead'))
+    await this.#member.forget(over.map(([delivery]) => delivery))
+  }
+
+  async extend(): Promise<void> {
+    const asked = this.#settings.clock.monotonic()
+    // What is being given back would have its delay begun anew.
+    const held = [...this.#intake.held.values()].filter(({ returned }) => !returned)
+    this.#since = asked
+    if (held.length > 0) await this.#guard(() => this.#member.extend(held))
+    this.#deadline = this.#intake.held.size > 0 ? this.#since + this.#parts.ackWait * SAFE : Number.POSITIVE_INFINITY
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    const { api, onAbandon } = this.#parts
+    const usable = !this.#lost.signal.aborted && this.live()
+    this.#closed = true
+    this.#wake()
+    try {
+      await this.#reader.stop()
+      const held = [...this.#intake.held.values()]
+      if (held.length > 0 && usable) await this.#release(held)
+      else if (held.length > 0) onAbandon(held, this.#deadline)
+    } finally {
+      await api.link.close()
+    }
+  }
+
+  /** Gives back what another session could not. */
+  async release(held: readonly NatsDelivery[]): Promise<void> {
+    await this.#member.forgive(held)
+    await this.#member.say(held.map(({ reply }) => ({ reply, word: nak(0) })))
+  }
+
+  async #release(held: readonly NatsDelivery[]): Promise<void> {
+    try {
+      await this.#intake.look()
+      await this.release(held)
+    } catch {
+      this.#parts.onAbandon(held, this.#deadline)
+    }
+  }
+
+  get #over(): boolean {
+    return this.#closed || this.#lost.signal.aborted
+  }
+
+  #ended(error: unknown, what: Trouble): void {
+    if (error !== undefined) this.#trouble = error
+    if (what === 'silent') this.#lose(error)
+    this.#wake()
+    if (what === 'gone') this.#isGone(error).catch(() => {})
+  }
+
+  /** What was asked for at `asked` or later is ours until then, unless it is kept alive. */
+  #accept(message: NatsMessage, asked: number): void {
+    if (!this.#intake.accept(message)) return
+    this.#since = Math.min(this.#since, asked)
+    this.#deadline = Math.min(this.#deadline, asked + this.#parts.ackWait * SAFE)
+    this.#wake()
+  }
+
+  /** Until something changed, `until` or `signal`. */
+  async #pause(until: number, signal: AbortSignal): Promise<void> {
+    if (this.#intake.something || this.#trouble !== undefined) return
+    const { clock } = this.#settings
+    const woken = new AbortController()
+    const wake = () => woken.abort()
+    this.#waiting.add(woken)
+    signal.addEventListener('abort', wake)
+    if (signal.aborted) wake()
+    await clock.sleep(Math.max(0, until - clock.monotonic()), woken.signal)
+    signal.removeEventListener('abort', wake)
+    this.#waiting.delete(woken)
+  }
+
+  #wake(): void {
+    for (const woken of this.#waiting) woken.abort()
+    this.#waiting.clear()
+  }
+
+  async #guard<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work()
+    } catch (error) {
+      // Nobody takes an answer: the consumer, the stream, or JetStream is not there.
+      if (error instanceof NoResponders || (error instanceof JetStreamError && error.number === NO_STREAM)) {
+        await this.#isGone(error)
+        throw new Unavailable(`NATS: ${error.message}`, { cause: error })
+      }
+      throw error
+    }
+  }
+
+  /** The server may only be starting. Whether stream and consumer are there it says itself. */
+  async #isGone(error: unknown): Promise<void> {
+    const { api } = this.#parts
+    const { where, group, stream, dead } = this.#settings
+    try {
+      await api.call(`CONSUMER.INFO.${stream}.${group}`)
+      await api.call(`STREAM.INFO.${dead}`)
+    } catch (answer) {
+      if (!(answer instanceof JetStreamError) || ![NO_CONSUMER, NO_STREAM].includes(answer.number)) return
+      const message =
+        `consumer ${group}, its stream ${stream}, or ${dead} was deleted. What is made again reads from its start: what was ` +
+        'handled and is still in the stream comes again, and what was pending is forgotten'
+      if (!this.#over) telemetry.warning.publish({ where, message })
+      this.#lose(new WaybillError('GROUP_DELETED', message, { cause: error }))
+    }
+  }
+
+  #lose(reason: unknown): void {
+    if (this.#over) return
+    this.#lost.abort(reason)
+    this.#wake()
+  }
+}
+
+/** It was given back untouched: its delivery was no attempt. */
+function isForgiven(settlement: Settlement): boolean {
+  return settlement.kind === 'release' || (settlement.kind === 'retry' && !settlement.charged)
+}

@@ -1,0 +1,93 @@
+import type { NatsClient } from '../../drivers/nats-link.ts'
+import type { Source } from '../../flow/index.ts'
+import { JetStreamApi, type StreamConfig } from './api.ts'
+import { ensureConsumer, ensureDeadStream, ensureStream, type WantedConsumer } from './checks.ts'
+import { type DeadLetter, type DeadLetterOptions, deadLettersOf, discardLetter, rearmLetter } from './dead-letters.ts'
+import type { GroupSettings, NatsDelivery } from './group.ts'
+import { NatsSession } from './session.ts'
+import { NANOSECONDS } from './settings.ts'
+import { type NatsStats, statsOf } from './stats.ts'
+
+export interface SourceParts {
+  readonly client: NatsClient
+  /** What comes before every request of JetStream: `$JS.API`. */
+  readonly prefix: string
+  /** How to make the stream, where that was asked for. */
+  readonly stream: StreamConfig | undefined
+  readonly consumer: WantedConsumer
+}
+
+/** What a session could not give back, and until when it is still ours. */
+interface Abandoned {
+  readonly deliveries: readonly NatsDelivery[]
+  readonly until: number
+}
+
+/** A durable pull consumer, as a source. Sessions of one group compete for its messages. */
+export class NatsSource implements Source<NatsDelivery> {
+  readonly name: string
+  readonly features = { redelivers: true } as const
+  readonly #settings: GroupSettings
+  readonly #parts: SourceParts
+  #abandoned: Abandoned[] = []
+
+  constructor(name: string, settings: GroupSettings, parts: SourceParts) {
+    this.name = name
+    this.#settings = settings
+    this.#parts = parts
+  }
+
+  async open(): Promise<NatsSession> {
+    const { where, stream, dead, clock, group } = this.#settings
+    const link = await this.#parts.client.connect()
+    try {
+      const api = new JetStreamApi(link, this.#parts.prefix)
+      const { config } = await ensureStream(api, where, stream, this.#parts.stream)
+      await ensureDeadStream(api, where, dead, config, this.#parts.consumer.creates)
+      const { info, made } = await ensureConsumer(api, where, stream, this.#parts.consumer)
+      // A consumer that was made now counts from the beginning: notes of an earlier one are wrong.
+      if (made) await api.purge(dead, `${dead}.note.${group}.*`)
+      const session = new NatsSession(this.#settings, {
+        api,
+        ackWait: (info.config.ack_wait ?? 30_000 * NANOSECONDS) / NANOSECONDS,
+        onAbandon: (deliveries, until) => this.#abandoned.push({ deliveries, until }),
+      })
+      const left = this.#abandoned.splice(0)
+      for (const { deliveries, until } of left) {
+        // Past their time they are another's.
+        if (clock.monotonic() < until && !made) await session.release(deliveries).catch(() => {})
+      }
+      return session
+    } catch (error) {
+      await link.close()
+      throw error
+    }
+  }
+
+  /** How far the group is. */
+  async stats(): Promise<NatsStats> {
+    return await statsOf(this.#settings, await this.#api())
+  }
+
+  /** What the group gave up, oldest first. */
+  async deadLetters(options?: DeadLetterOptions): Promise<readonly DeadLetter[]> {
+    return await deadLettersOf(this.#settings, await this.#api(), options)
+  }
+
+  /**
+   * Sends a dead letter back to where it came from, for this group alone and with all its attempts. Answers false when
+   * there is none of that id. Consumers that are not of this package see it as any other message.
+   */
+  async rearm(letter: string): Promise<boolean> {
+    return await rearmLetter(this.#settings, await this.#api(), letter)
+  }
+
+  /** Drops a dead letter for good. */
+  async discard(letter: string): Promise<boolean> {
+    return await discardLetter(this.#settings, await this.#api(), letter)
+  }
+
+  async #api(): Promise<JetStreamApi> {
+    return new JetStreamApi(await this.#parts.client.steady(), this.#parts.prefix)
+  }
+}

@@ -1,0 +1,111 @@
+import { describe, WaybillError } from '../core/index.ts'
+import { has } from './recognise.ts'
+
+/**
+ * What we call of a NATS connection, and nothing else. JetStream itself is spoken by us: its requests are subjects and
+ * JSON, so a connection of `@nats-io/transport-node` is all that is needed (one of `@nats-io/nats-core` over
+ * WebSockets, or of `nats` 2, has the same methods).
+ */
+export interface NatsConnectionLike {
+  /** What the server says of itself; absent while there is no connection. */
+  readonly info?: { readonly max_payload: number; readonly version?: string } | undefined
+  publish(subject: string, payload?: Uint8Array | string, options?: NatsPublishOptions): void
+  subscribe(subject: string, options: NatsSubscribeOptions): NatsSubscription
+  /** Tells of `disconnect`, `reconnect`, `error` and `close`. */
+  status(): AsyncIterable<NatsStatus>
+  closed(): Promise<unknown>
+  isClosed(): boolean
+  close(): Promise<void>
+}
+
+export interface NatsPublishOptions {
+  readonly reply?: string
+  /** The client asks nothing of them but their bytes: `encode()`. */
+  readonly headers?: object
+}
+
+export interface NatsSubscribeOptions {
+  readonly callback: (error: Error | null, message: NatsMessage) => void
+}
+
+export interface NatsSubscription {
+  unsubscribe(): void
+  /** Resolves when the server sends no more and all it has sent is here. */
+  drain(): Promise<void>
+}
+
+export interface NatsMessage {
+  readonly subject: string
+  readonly data: Uint8Array
+  readonly reply?: string
+  readonly headers?: NatsHeaders
+}
+
+/** Names with their values, and the number some messages of the server have in place of data: 503, 408, … */
+export interface NatsHeaders extends Iterable<[string, string[]]> {
+  readonly code: number
+  readonly description: string
+}
+
+export interface NatsStatus {
+  readonly type: string
+  readonly error?: unknown
+}
+
+/** A connection, which stays its owner's; or how to make one, and then those made are ours. */
+export type NatsLike = NatsConnectionLike | (() => NatsConnectionLike | Promise<NatsConnectionLike>)
+
+export function isNatsConnection(given: unknown): given is NatsConnectionLike {
+  return has(given, 'publish', 'subscribe', 'status', 'closed', 'isClosed', 'close')
+}
+
+export function checkNats(where: string, given: unknown): NatsLike {
+  if (typeof given === 'function' || isNatsConnection(given)) return given as NatsLike
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `${where}: ${describe(given)} is no NATS connection; give one of @nats-io/transport-node, or a function that makes one: ` +
+      "() => connect({ servers: 'nats://…' })",
+  )
+}
+
+/** JetStream refused a request: nothing was done. `number` is its error code: 10059 for a stream that is not there, … */
+export class JetStreamError extends WaybillError {
+  readonly number: number
+
+  constructor(number: number, description: string) {
+    super('JETSTREAM_ERROR', `${description} (JetStream error ${number})`)
+    this.name = 'JetStreamError'
+    this.number = number
+  }
+}
+
+/** Nobody listens on the subject of a request: no JetStream, no such stream, or none of it at the moment. */
+export class NoResponders extends WaybillError {
+  constructor(subject: string) {
+    super('NO_RESPONDERS', `nobody answers on ${subject}`)
+    this.name = 'NoResponders'
+  }
+}
+
+const CRLF = /[\r\n]/
+
+/** Headers as the wire has them. Values must be free of line breaks: they would end the header. */
+export function headerBytes(headers: Iterable<readonly [string, string]>): Uint8Array {
+  let text = 'NATS/1.0\r\n'
+  for (const [name, value] of headers) {
+    if (CRLF.test(value) || CRLF.test(name) || name.includes(':') || name === '') {
+      throw new WaybillError(
+        'NOT_SERIALISABLE',
+        `header ${describe(name)}: a name has no colon, and neither name nor value a line break`,
+      )
+    }
+    text += `${name}: ${value}\r\n`
+  }
+  return Buffer.from(`${text}\r\n`)
+}
+
+/** Name and value by turns; one that occurs twice comes twice. */
+export function* headerEntries(headers: NatsHeaders | undefined): Generator<[string, string]> {
+  if (headers === undefined) return
+  for (const [name, values] of headers) for (const value of [values].flat()) yield [name, value]
+}
