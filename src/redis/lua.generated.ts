@@ -187,9 +187,10 @@ for i = 4, #ARGV, width do
     end
   end
 end
+if id == '' then id = string.format('%.0f', outbox_sequence(box, now)) end
 redis.call('HSETNX', KEYS[1] .. ':audits', id, string.format('%.0f ', now) .. ARGV[3])
 redis.call('HINCRBY', KEYS[1] .. ':audit-counts', id, changed)
-return changed`,
+return { changed, id }`,
   'outbox-claim': `local box, now = outbox_at(KEYS[1]), outbox_now()
 outbox_check(box)
 local token, lease, count, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -780,6 +781,30 @@ return {
   due - retrying, scheduled, redis.call('ZCARD', box.retrying), redis.call('ZCARD', box.leased), held,
   redis.call('ZCARD', box.sent), redis.call('ZCARD', box.dead), keys, estimated, oldest,
 }`,
+  'outbox-steps': `local function outbox_types(suffixes)
+  return function(keys)
+    for suffix, wanted in pairs(suffixes) do
+      local found = redis.call('TYPE', keys[1] .. suffix).ok
+      if found ~= 'none' and found ~= wanted then
+        return 'the key ' .. keys[1] .. suffix .. ' holds a ' .. found .. ', and a ' .. wanted .. ' is needed'
+      end
+    end
+  end
+end
+
+local due_types = outbox_types({ [':due'] = 'zset', [':revoked'] = 'zset' })
+
+steps['outbox-enqueue'] = {
+  check = outbox_types({
+    [':entries'] = 'hash', [':states'] = 'hash', [':heads'] = 'hash', [':pending'] = 'zset', [':held'] = 'zset',
+    [':sequence'] = 'string',
+  }),
+  run = outbox_enqueue,
+}
+steps['due-record'] = { check = due_types, run = due_record }
+steps['due-reschedule'] = { check = due_types, run = due_reschedule }
+steps['due-cancel'] = { check = due_types, run = due_cancel }
+steps['due-revoke'] = { check = due_types, run = due_revoke }`,
   'receive': `local mark = redis.call('GET', KEYS[1])
 if mark and mark ~= ARGV[1] then return mark end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

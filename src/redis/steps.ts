@@ -1,5 +1,6 @@
 import { redisScript } from '../drivers/redis-connection.ts'
 import { lua } from './lua.generated.ts'
+import { outboxSteps } from './outbox-scripts.ts'
 
 /**
  * A step of a commit is a queued command, or a function of Lua that runs inside the same script. To add one:
@@ -17,7 +18,14 @@ import { lua } from './lua.generated.ts'
  * 2. name it in STEPS below, and run `npm run embed`;
  * 3. queue it with `unitOf(tx).add({ step: 'NAME', keys, args, onCommit })`; see unit.ts.
  */
-const STEPS = {} as const satisfies Record<string, string>
+const STEPS = {
+  'outbox-enqueue': outboxSteps,
+  // With it come those of due-time events.
+  'due-record': '',
+  'due-reschedule': '',
+  'due-cancel': '',
+  'due-revoke': '',
+} as const satisfies Record<string, string>
 
 export type StepName = keyof typeof STEPS
 

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { describe, WaybillError } from '../core/index.ts'
 import type { RedisArg, RedisReply } from '../drivers/redis.ts'
-import { checkSameSlot } from '../drivers/redis-slot.ts'
+import { slotOf } from '../drivers/redis-slot.ts'
 import { Guard } from '../drivers/transaction.ts'
 import { type KeyType, keyPlaces, WRITE_COMMANDS, type WriteCommand, writeOf } from './commands.ts'
 import type { StepName } from './steps.ts'
@@ -46,8 +46,9 @@ export interface Queued {
   readonly step: string
   readonly keys: readonly string[]
   readonly words: readonly RedisArg[]
-  /** As errors name it: the command and its first key, never its values. */
+  /** As errors name it, with its first key, never with its values. */
   readonly what: string
+  readonly key: string | undefined
   readonly onCommit?: ((answer: RedisReply) => void) | undefined
 }
 
@@ -112,13 +113,13 @@ export class Unit {
       else this.#expect(title, key, write)
     })
     this.frees ||= write.frees ?? false
-    this.queue.push({ step: '', keys: [], words: [name, ...words], what: `${title} ${JSON.stringify(keys[0])}` })
+    this.queue.push({ step: '', keys: [], words: [name, ...words], what: title, key: keys[0] })
   }
 
   add({ step, keys, args, onCommit }: NamedStep): void {
     this.#guard.check()
     this.#touch(keys)
-    this.queue.push({ step, keys, words: args, what: step, onCommit })
+    this.queue.push({ step, keys, words: args, what: step, key: keys[0], onCommit })
   }
 
   /** A key whose type is looked at before anything is written. */
@@ -144,6 +145,11 @@ export class Unit {
     this.#guard.check()
   }
 
+  /** Any key of the slot that all must share; undefined where any will do. */
+  get slot(): string | undefined {
+    return this.#settings.slot
+  }
+
   /** Whether something can be queued still. */
   get open(): boolean {
     return this.#open
@@ -160,14 +166,16 @@ export class Unit {
 
   #touch(keys: readonly string[]): void {
     const { slot } = this.#settings
-    if (slot !== undefined) for (const key of keys) checkSameSlot('unit of work', [slot, key])
-    for (const key of keys) this.keys.add(key)
+    for (const key of keys) {
+      if (!this.keys.has(key) && slot !== undefined && slotOf(key) !== slotOf(slot)) throw crossSlot(slot, key)
+      this.keys.add(key)
+    }
   }
 
   #expect(title: string, key: string, { type, frees = false }: ReturnType<typeof writeOf>): void {
     const known = this.#types.get(key)
     if (type !== undefined && known !== undefined && known !== type) {
-      const text = `unit of work: ${title} needs a ${type}, but what is queued before makes ${JSON.stringify(key)} a ${known}`
+      const text = `unit of work: ${title} needs a ${type}, but what is queued before makes it a ${known}: ${JSON.stringify(key)}`
       throw new WaybillError('WRONG_KEY_TYPE', text)
     }
     if (type !== undefined && !this.#types.has(key)) this.checks.set(key, type)
@@ -193,11 +201,20 @@ export function unitOf(tx: unknown): Unit {
   if (!(tx instanceof Unit)) {
     throw new WaybillError(
       'NOT_A_TRANSACTION',
-      'a unit of work is needed here, not a client; give what withTransaction() passes to you',
+      'a transaction is needed here, not a client; give the unit of work that withTransaction() passes to you',
     )
   }
   tx.check()
   return tx
+}
+
+function crossSlot(slot: string, key: string): WaybillError {
+  const tag = slot.slice(slot.indexOf('{') + 1, slot.indexOf('}'))
+  return new WaybillError(
+    'CROSSSLOT',
+    `unit of work: what changes together must live in one slot of a cluster, so its keys need the hash tag ${tag}; give them ` +
+      `names such as {${tag}}:count. This one has not: ${JSON.stringify(key)}`,
+  )
 }
 
 export function wordOf(word: unknown, title: string, at: number): RedisArg {

@@ -2,9 +2,9 @@
 --
 -- KEYS[1]  base name of the shard (see outbox-shared.lua); beside its keys there are :audits (hash, id → when and what)
 --          and :audit-counts (hash, id → how many)
--- ARGV     1 action ('rearm', 'discard-dead', 'discard-pending', 'replay', 'replay-new'), 2 id of the line, 3 the line,
---          then the members; for 'replay-new' of each: member, new event id, new header
--- returns  how many were changed
+-- ARGV     1 action ('rearm', 'discard-dead', 'discard-pending', 'replay', 'replay-new'), 2 id of the line ('' for a new
+--          one), 3 the line, then the members; for 'replay-new' of each: member, new event id, new header
+-- returns  how many were changed, id of the line
 -- Invariants: an entry that is no longer in a state the action may touch is left alone. What was changed and the count
 -- in the audit are one step. A dead entry that is re-armed keeps its place in the order of its key; one that is
 -- replayed goes behind what is pending.
@@ -47,6 +47,7 @@ for i = 4, #ARGV, width do
     end
   end
 end
+if id == '' then id = string.format('%.0f', outbox_sequence(box, now)) end
 redis.call('HSETNX', KEYS[1] .. ':audits', id, string.format('%.0f ', now) .. ARGV[3])
 redis.call('HINCRBY', KEYS[1] .. ':audit-counts', id, changed)
-return changed
+return { changed, id }

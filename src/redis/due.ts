@@ -1,0 +1,228 @@
+import {
+  checkOptions,
+  type Duration,
+  describe,
+  Message,
+  milliseconds,
+  nameUuid,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import { listOf, numberOf, type RedisArg, type RedisScript, textOf } from '../drivers/redis.ts'
+import { checkSameSlot } from '../drivers/redis-slot.ts'
+import type { EnqueueOptions } from '../outbox/store.ts'
+import { DueWorker, type DueWorkerOptions } from './due-worker.ts'
+import { enqueueArgs } from './outbox-entry.ts'
+import { outboxScripts } from './outbox-scripts.ts'
+import type { Shard } from './outbox-shards.ts'
+import type { RedisOutbox } from './outbox-store.ts'
+import type { StepName } from './steps.ts'
+import { type RedisTx, unitOf } from './unit.ts'
+
+export interface DueOptions {
+  /** Where the events go. The intents live beside it. */
+  outbox: RedisOutbox
+  /**
+   * A key whose existence says that an intent was revoked, where your own data says so: `(id) => '{shop}:revoked:' + id`.
+   * It must be in the slot of the intent. Beside it, `revoke` counts always.
+   */
+  revokedBy?: (id: string) => string
+  /** How long a revocation is remembered. Default 24 hours. */
+  remember?: Duration
+}
+
+/** Something that is to be told when its time has come. */
+export interface Intent {
+  readonly id: string
+  readonly at: Date
+}
+
+/**
+ * What became of an intent. `moved`: it has another time now, and was not decided for this one.
+ */
+export type DueOutcome = 'enqueued' | 'already-enqueued' | 'suppressed' | 'not-due' | 'unknown' | 'moved'
+
+/** Made of the id and the time: whoever decides an intent again decides it under the same event id. */
+const DUE_EVENTS = '0f5d7a52-7a0c-5d5b-8b7e-5f2f6a1c9d34'
+
+/**
+ * Events for when a time has come: the ticket that expires, the offer that ends. A key's own expiry is no callback, so
+ * the intent is written down, and a worker decides it when it is due: in one script it looks whether the intent was
+ * revoked, and enqueues the event or does not.
+ */
+export class RedisDue {
+  readonly name: string
+  readonly #outbox: RedisOutbox
+  readonly #revokedBy: ((id: string) => string) | undefined
+  readonly #remember: number
+
+  constructor(options: DueOptions) {
+    checkOptions('redisDue', options, ['outbox', 'revokedBy', 'remember'])
+    if (typeof options.outbox?.entryOf !== 'function') {
+      throw new WaybillError('INVALID_OPTION', 'redisDue: outbox: give what redisOutbox({ … }) answers')
+    }
+    this.#outbox = options.outbox
+    this.#revokedBy = options.revokedBy
+    this.#remember = milliseconds(options.remember ?? '24h', 'redisDue: remember')
+    this.name = `${options.outbox.name} due`
+  }
+
+  /**
+   * Writes down what is to be told at a time: in the unit of work whose other commands make it necessary, or at once.
+   * Recorded again it moves to the new time.
+   */
+  record(tx: RedisTx, intent: Intent): Promise<void>
+  record(intent: Intent): Promise<void>
+  async record(...given: unknown[]): Promise<void> {
+    const [tx, intent] = given.length === 1 ? [undefined, given[0]] : given
+    const { id, at } = checkIntent('record', intent as Intent)
+    await this.#write(tx, 'due-record', outboxScripts.dueRecord, id, [id, String(at.getTime())])
+  }
+
+  /** Moves an intent. Answers whether there was one; within a unit of work that is not known. */
+  reschedule(tx: RedisTx, intent: Intent): Promise<undefined>
+  reschedule(intent: Intent): Promise<boolean>
+  async reschedule(...given: unknown[]): Promise<boolean | undefined> {
+    const [tx, intent] = given.length === 1 ? [undefined, given[0]] : given
+    const { id, at } = checkIntent('reschedule', intent as Intent)
+    return await this.#write(tx, 'due-reschedule', outboxScripts.dueReschedule, id, [id, String(at.getTime())])
+  }
+
+  /** Takes an intent back. Answers whether there was one; within a unit of work that is not known. */
+  cancel(tx: RedisTx, id: string): Promise<undefined>
+  cancel(id: string): Promise<boolean>
+  async cancel(...given: unknown[]): Promise<boolean | undefined> {
+    const [tx, id] = (given.length === 1 ? [undefined, given[0]] : given) as [unknown, string]
+    return await this.#write(tx, 'due-cancel', outboxScripts.dueCancel, checkId('cancel', id), [id])
+  }
+
+  /**
+   * Says that nothing is to be told: whoever decides the intent from now on suppresses it, also when it is recorded
+   * later. Answers whether it was still to be decided; within a unit of work that is not known.
+   */
+  revoke(tx: RedisTx, id: string): Promise<undefined>
+  revoke(id: string): Promise<boolean>
+  async revoke(...given: unknown[]): Promise<boolean | undefined> {
+    const [tx, id] = (given.length === 1 ? [undefined, given[0]] : given) as [unknown, string]
+    const args = [String(this.#remember), checkId('revoke', id)]
+    return await this.#write(tx, 'due-revoke', outboxScripts.dueRevoke, id, args)
+  }
+
+  /** Intents that are due, the earliest first. `cutoff`: only those due until then; never any that are not due yet. */
+  async find(options: { limit?: number; cutoff?: Date; after?: Intent } = {}): Promise<readonly Intent[]> {
+    checkOptions('find', options, ['limit', 'cutoff', 'after'])
+    const limit = wholeNumber('find: limit', options.limit ?? 100, { max: 10_000 })
+    const after = options.after === undefined ? ['', ''] : [String(options.after.at.getTime()), options.after.id]
+    const args = [cutoffOf('find', options.cutoff), String(limit), ...after]
+    const found = await Promise.all(this.#outbox.shards.all.map((shard) => shard.run(outboxScripts.dueFind, args)))
+    const intents = found.flatMap((reply) => {
+      const cells = listOf(reply)
+      return Array.from({ length: cells.length / 2 }, (_, i) => ({
+        id: textOf(cells[i * 2]),
+        at: new Date(numberOf(cells[i * 2 + 1])),
+      }))
+    })
+    return intents.sort(byTime).slice(0, limit)
+  }
+
+  /**
+   * Decides an intent for its time: its event is enqueued under an id made of both, unless the intent was revoked, was
+   * moved, or is not due. The event has the intent's id as its key, unless it has one of its own.
+   */
+  async decide(
+    { id, at }: Intent,
+    event: Message,
+    options: EnqueueOptions & { cutoff?: Date } = {},
+  ): Promise<{ readonly outcome: DueOutcome; readonly at: Date | undefined; readonly eventId: string }> {
+    checkIntent('decide', { id, at })
+    checkOptions('decide', options, ['key', 'topic', 'tenant', 'availableAt', 'aggregate', 'cutoff'])
+    if (!(event instanceof Message)) {
+      throw new WaybillError('INVALID_OPTION', `decide: ${describe(event)} is not an event; make one with a definition`)
+    }
+    const { cutoff, ...rest } = options
+    const key = rest.key ?? event.key ?? id
+    const shard = this.#shardOf(id)
+    if (this.#outbox.shards.of(key) !== shard) {
+      const text = `decide: the event of ${describe(id)} has another key, which is in another shard; use the id of the intent as its key`
+      throw new WaybillError('CROSSSLOT', text)
+    }
+    const eventId = dueEventId(id, at)
+    const entry = this.#outbox.entryOf(event.with({ id: eventId }), { ...rest, key })
+    const marker = this.#revokedBy?.(id)
+    const more = marker === undefined ? [] : [shard.store.client.keyPrefix + marker]
+    checkSameSlot('redisDue: revokedBy', [shard.base, ...more])
+    const args = [id, String(at.getTime()), cutoffOf('decide', cutoff), ...enqueueArgs([entry])]
+    const [outcome, time] = listOf(await shard.run(outboxScripts.dueDecide, args, more))
+    const found = textOf(outcome) as DueOutcome
+    if (found === 'enqueued') this.#outbox.committed(1, 0)
+    return { outcome: found, at: textOf(time) === '' ? undefined : new Date(numberOf(time)), eventId }
+  }
+
+  /** A worker that decides what is due, again and again. */
+  worker(options: DueWorkerOptions): DueWorker {
+    return new DueWorker(this, options)
+  }
+
+  /** Forgets revocations that were remembered long enough, for a Cleaner. Intents go when they are decided. */
+  async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
+    checkOptions('clean', options, ['retention', 'limit'])
+    const limit = wholeNumber('clean: limit', options.limit ?? 1000, { max: 100_000 })
+    let count = 0
+    for (const shard of this.#outbox.shards.all) {
+      if (count < limit) count += numberOf(await shard.run(outboxScripts.dueClean, [String(limit - count)]))
+    }
+    return count
+  }
+
+  #shardOf(id: string): Shard {
+    return this.#outbox.shards.of(id)
+  }
+
+  async #write(
+    tx: unknown,
+    step: StepName,
+    script: RedisScript,
+    id: string,
+    args: readonly RedisArg[],
+  ): Promise<boolean | undefined> {
+    if (tx === undefined) return numberOf(await this.#shardOf(id).run(script, args)) > 0
+    const unit = unitOf(tx)
+    unit.add({ step, keys: [this.#outbox.shards.forUnit(unit, id, id).base], args })
+    return undefined
+  }
+}
+
+/** `redisDue({ outbox })` */
+export function redisDue(options: DueOptions): RedisDue {
+  return new RedisDue(options)
+}
+
+/** The id of the event that an intent becomes: the same whenever, and by whomever, it is decided. */
+export function dueEventId(id: string, at: Date): string {
+  return nameUuid(3, DUE_EVENTS, `${id}|${at.getTime()}`)
+}
+
+function byTime(a: Intent, b: Intent): number {
+  return a.at.getTime() - b.at.getTime() || Buffer.compare(Buffer.from(a.id), Buffer.from(b.id))
+}
+
+function checkIntent(where: string, intent: Intent): Intent {
+  checkOptions(where, intent, ['id', 'at'])
+  checkId(where, intent?.id)
+  checkDate(`${where}: at`, intent.at)
+  return intent
+}
+
+function checkId(where: string, id: unknown): string {
+  if (typeof id === 'string' && id !== '' && Buffer.byteLength(id) <= 1024) return id
+  throw new WaybillError('INVALID_OPTION', `${where}: id: ${describe(id)} is not allowed; give text of 1 to 1024 bytes`)
+}
+
+function cutoffOf(where: string, cutoff: Date | undefined): string {
+  return cutoff === undefined ? '' : String(checkDate(`${where}: cutoff`, cutoff).getTime())
+}
+
+function checkDate(where: string, at: unknown): Date {
+  if (at instanceof Date && !Number.isNaN(at.getTime())) return at
+  throw new WaybillError('INVALID_OPTION', `${where}: ${describe(at)} is not a date; give a Date`)
+}

@@ -1,0 +1,174 @@
+import { checkOptions, type Duration, Message, milliseconds, telemetry, WaybillError } from '../core/index.ts'
+import { numberOf } from '../drivers/redis.ts'
+import { topicOf } from '../flow/index.ts'
+import type { EnqueueOptions, OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
+import { RedisOutboxAdmin } from './outbox-admin.ts'
+import { type Entry, enqueueArgs, entryOf } from './outbox-entry.ts'
+import { Hints } from './outbox-hints.ts'
+import { RedisReader } from './outbox-reader.ts'
+import { OutboxRepair, type RepairOptions } from './outbox-repair.ts'
+import { outboxScripts } from './outbox-scripts.ts'
+import { type Shard, Shards } from './outbox-shards.ts'
+import type { Redis } from './redis.ts'
+import { type RedisTx, type Unit, unitOf } from './unit.ts'
+
+export interface RedisOutboxOptions {
+  /**
+   * Where it lives: what `redis({ client, tag })` answers. Several, each with a tag of its own, are as many shards, and
+   * events are spread over them by key. Their number and order must stay as they are while events are pending.
+   */
+  on: Redis | readonly Redis[]
+  /** Default `outbox`: its keys are `{tag}:outbox:…`. */
+  name?: string
+  /** The topic of events for which none is given. Default: the event's type. */
+  topic?: string | ((message: Message) => string)
+  /** How long published events are kept by the cleaner. Default 7 days. It is memory: choose less where events are many. */
+  retention?: Duration
+}
+
+const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate'] as const
+
+/**
+ * An outbox on Redis that keeps its entries until they are published, and longer: claims, retries, parked events,
+ * order per key, people's actions. Every change is one script. The receipt of an event is its id.
+ */
+export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
+  readonly name: string
+  readonly admin: RedisOutboxAdmin
+  /** Nothing here is a transaction of a database: what must be atomic is one script. */
+  readonly requiresTransaction = false
+  readonly shards: Shards
+  readonly #stores: readonly Redis[]
+  readonly #hints = new Hints()
+  readonly #topicOf: (message: Message) => string
+
+  constructor(options: RedisOutboxOptions) {
+    checkOptions('redisOutbox', options, ['on', 'name', 'topic', 'retention'])
+    const { name = 'outbox', topic = topicOf } = options
+    const stores = [options.on].flat() as readonly Redis[]
+    if (stores.length === 0 || stores.some((store) => typeof store?.withTransaction !== 'function')) {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        'redisOutbox: on: give what redis({ client, tag }) answers, one or several',
+      )
+    }
+    if (typeof name !== 'string' || name === '' || /[{}]/.test(name)) {
+      throw new WaybillError('INVALID_OPTION', 'redisOutbox: name: give text without braces, such as outbox')
+    }
+    this.#stores = stores
+    this.#topicOf = typeof topic === 'function' ? topic : () => topic
+    this.shards = new Shards(stores, name)
+    this.name = stores.length === 1 ? `{${stores[0]!.tag}}:${name}` : name
+    const retention = milliseconds(options.retention ?? '7d', 'redisOutbox: retention')
+    this.admin = new RedisOutboxAdmin(this.name, this.shards, retention)
+  }
+
+  /**
+   * Queues events in a unit of work: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
+   * `withTransaction` has begun. They are written in the same script as its commands. Answers their ids.
+   */
+  enqueue(tx: RedisTx, event: Message, options?: EnqueueOptions): Promise<string>
+  enqueue(tx: RedisTx, events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
+  enqueue(event: Message, options?: EnqueueOptions): Promise<string>
+  enqueue(events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
+  async enqueue(...given: unknown[]): Promise<string | string[]> {
+    const ambient = given[0] instanceof Message || Array.isArray(given[0])
+    const [tx, events, options] = ambient ? [this.#ambient(), ...given] : given
+    const unit = unitOf(tx)
+    const entries = this.#entries(events, options as EnqueueOptions | undefined)
+    for (const [shard, part] of grouped(entries, ({ key, id }) => this.shards.forUnit(unit, key, id))) {
+      this.#queue(unit, shard, part)
+    }
+    return answer(events, entries)
+  }
+
+  /**
+   * Writes events on their own, for when there is nothing they must be atomic with. One script for each shard: what
+   * fails between two of them is healed by calling again, since an event that is there already changes nothing.
+   */
+  enqueueAlone(event: Message, options?: EnqueueOptions): Promise<string>
+  enqueueAlone(events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
+  async enqueueAlone(events: Message | readonly Message[], options?: EnqueueOptions): Promise<string | string[]> {
+    const entries = this.#entries(events, options)
+    for (const [shard, part] of grouped(entries, ({ key, id }) => this.shards.of(key ?? id))) {
+      const known = numberOf(await shard.run(outboxScripts.enqueue, enqueueArgs(part)))
+      this.committed(part.length, known)
+    }
+    return answer(events, entries)
+  }
+
+  /** The store whose units of work can write what has this key. With one store it is that. */
+  storeOf(key: string): Redis {
+    return this.#stores[this.shards.all.indexOf(this.shards.of(key))]!
+  }
+
+  reader(options: ReaderOptions): Reader {
+    return new RedisReader({ name: this.name, shards: this.shards, hints: this.#hints }, options)
+  }
+
+  /** A worker that finds what does not belong together, and puts it right. */
+  repair(options?: RepairOptions): OutboxRepair {
+    return new OutboxRepair(this.name, this.shards, options)
+  }
+
+  /** Throws when a key under its names holds something else. */
+  async check(): Promise<void> {
+    for (const shard of this.shards.all) await shard.check()
+  }
+
+  /** For those who enqueue by other scripts: tells relays here, and whoever counts. */
+  committed(count: number, duplicates: number): void {
+    telemetry['outbox.enqueued'].publish({ outbox: this.name, count: count - duplicates, duplicates })
+    if (count > duplicates) this.#hints.tell()
+  }
+
+  /** An event as it is written, but for its shard. */
+  entryOf(event: Message, options: EnqueueOptions): Entry {
+    return entryOf(event, options, this.#topicOf)
+  }
+
+  #entries(events: unknown, options: EnqueueOptions = {}): Entry[] {
+    checkOptions('enqueue', options, ENQUEUE_OPTIONS)
+    return [events].flat().map((event) => this.entryOf(event as Message, options))
+  }
+
+  #queue(unit: Unit, shard: Shard, entries: readonly Entry[]): void {
+    unit.add({
+      step: 'outbox-enqueue',
+      keys: [shard.base],
+      args: enqueueArgs(entries),
+      onCommit: (known) => this.committed(entries.length, numberOf(known)),
+    })
+  }
+
+  #ambient(): RedisTx {
+    for (const store of this.#stores) {
+      const tx = store.current()
+      if (tx !== undefined) return tx
+    }
+    throw new WaybillError(
+      'NO_TRANSACTION',
+      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event), or say enqueueAlone(event)',
+    )
+  }
+}
+
+/** `redisOutbox({ on: redis({ client, tag: 'shop' }) })` */
+export function redisOutbox(options: RedisOutboxOptions): RedisOutbox {
+  return new RedisOutbox(options)
+}
+
+function grouped(entries: readonly Entry[], shardOf: (entry: Entry) => Shard): Map<Shard, Entry[]> {
+  const groups = new Map<Shard, Entry[]>()
+  for (const entry of entries) {
+    const shard = shardOf(entry)
+    const group = groups.get(shard) ?? []
+    groups.set(shard, group)
+    group.push(entry)
+  }
+  return groups
+}
+
+function answer(events: unknown, entries: readonly Entry[]): string | string[] {
+  return Array.isArray(events) ? entries.map(({ id }) => id) : entries[0]!.id
+}

@@ -1,0 +1,44 @@
+import { describe, test } from 'vitest'
+import {
+  type RedisOptions,
+  type RedisOutbox,
+  type RedisOutboxOptions,
+  redis,
+  redisOutbox,
+} from '../../src/redis/index.ts'
+import { outboxAdminSuite, outboxReaderSuite, outboxStoreSuite, type Suite } from '../../src/testing/index.ts'
+import { freshTag, storeOf } from './support.ts'
+
+/** An outbox on a store with a tag of its own. */
+export function outboxOn(client: object, options: Partial<RedisOutboxOptions> = {}, store: Partial<RedisOptions> = {}) {
+  const db = storeOf(client, store)
+  return { db, outbox: redisOutbox({ on: db, ...options }) }
+}
+
+/** An outbox of several shards. */
+export function shardedOn(client: () => object, count: number, options: Partial<RedisOutboxOptions> = {}): RedisOutbox {
+  return redisOutbox({ on: Array.from({ length: count }, () => storeOf(client())), ...options })
+}
+
+/** All suites of an outbox. */
+export function outboxConformance(name: string, client: () => object): void {
+  const create = async () => {
+    const given = client()
+    const db = redis({ client: given, tag: freshTag() })
+    return {
+      work: db,
+      outbox: redisOutbox({ on: db }),
+      // One that owns the outbox is not needed for order: see decision 0019.
+      reader: 'auto' as const,
+      pool: given,
+      close: () => db.stop(),
+    }
+  }
+  const run = (title: string, suite: Suite) =>
+    describe(title, () => {
+      for (const { name, skip, run } of suite) test.skipIf(skip !== undefined)(name, run)
+    })
+  run('outbox store', outboxStoreSuite({ name, features: { refusesPool: true }, create }))
+  run('outbox reader', outboxReaderSuite({ name, features: { lease: true, order: true, wakes: true }, create }))
+  run('outbox admin', outboxAdminSuite({ name, create }))
+}
