@@ -11,19 +11,23 @@ const audit = { by: 'ada', note: 'a case of the suite' }
 async function settled(probe: OutboxProbe, events: readonly Message[], settlement = DONE): Promise<void> {
   await probe.enqueue(events)
   const relay = probe.relay()
-  const session = await relay.open()
-  await relay.settle(session, settlement, ...(await relay.receive(session, events.length)))
+  await relay.inOrder(await relay.open(), events.length, settlement)
   await relay.close()
 }
 
 async function published(probe: OutboxProbe, count: number): Promise<Message[]> {
   const relay = probe.relay()
   const session = await relay.open()
-  const taken = await relay.receive(session, count)
-  await relay.settle(session, DONE, ...taken)
+  const arrived: Message[] = []
+  // One by one: of a key the next may come only when the one before is done.
+  while (arrived.length < count) {
+    const taken = await relay.receive(session, 1)
+    await relay.settle(session, DONE, ...taken)
+    arrived.push(...taken.map(({ message }) => message))
+  }
   await relay.nothing(session, 'nothing more', 20)
   await relay.close()
-  return taken.map(({ message }) => message)
+  return arrived
 }
 
 /** What people do. */

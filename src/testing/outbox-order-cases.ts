@@ -5,11 +5,11 @@ import type { StoreCase } from './store-probe.ts'
 
 const keyed = (key: string, ...numbers: number[]) => numbers.map((n) => sample(n, { key }))
 
-/** Order per key, which an owner keeps. */
+/** Order per key, whoever keeps it. */
 export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   {
     name: 'order: events of a key come in the order they were written',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const [a, b] = [keyed('a', 1, 2, 3), keyed('b', 1, 2, 3)]
       for (const n of [0, 1, 2]) await probe.enqueue([a[n]!, b[n]!])
@@ -25,7 +25,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: while one of a key waits for its retry, later ones wait too and other keys do not',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const [first, second, third] = keyed('a', 1, 2, 3)
       const [other] = keyed('b', 1)
@@ -41,7 +41,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: what is written while its key waits joins the end of the key',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const events = keyed('a', 1, 2, 3)
       await probe.enqueue(events.slice(0, 2))
@@ -55,7 +55,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: of a key, what is retried comes before what was released after it',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const events = keyed('a', 1, 2, 3)
       await probe.enqueue(events)
@@ -72,7 +72,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: a retry keeps its place when the relay is another',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const events = keyed('a', 1, 2, 3)
       await probe.enqueue(events)
@@ -87,7 +87,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: a dead event blocks its key, also for another relay, until a person decides',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const events = keyed('a', 1, 2, 3)
       const [other] = keyed('b', 1)
@@ -107,7 +107,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: a re-armed event comes before the later ones of its key',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const events = keyed('a', 1, 2, 3)
       await probe.enqueue(events)
@@ -121,7 +121,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: a key goes on without its dead event, where it was told to',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const events = keyed('a', 1, 2, 3)
       await probe.enqueue(events)
@@ -138,7 +138,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: a relay that goes on without dead events finds what one that did not has left waiting',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const events = keyed('a', 1, 2, 3)
       await probe.enqueue(events)
@@ -153,7 +153,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: a scheduled event does not hold up its key, and goes with it when it is due',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const [later, now, due] = keyed('a', 1, 2, 3)
       await probe.enqueue([later!], { availableAt: new Date(probe.time.now() + 3_600_000) })
@@ -167,7 +167,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'order: events without a key wait for nobody',
-    needs: ['owner'],
+    needs: ['order'],
     async run(probe) {
       const [failing, ...others] = [1, 2, 3].map((n) => sample(n))
       await probe.enqueue([failing!])

@@ -181,7 +181,7 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'owner: a session that waits is woken by a commit',
-    needs: ['owner', 'wakes'],
+    needs: ['wakes'],
     async run(probe) {
       const relay = probe.relay({ wake: true })
       const session = await relay.open()
@@ -205,7 +205,7 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'owner: a session waits no longer than until the next retry is due',
-    needs: ['owner', 'wakes'],
+    needs: ['wakes'],
     async run(probe) {
       await probe.enqueue([sample(1)])
       const relay = probe.relay()

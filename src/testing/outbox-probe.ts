@@ -14,6 +14,7 @@ import type {
   OutboxReader,
   OutboxStore,
   Reader,
+  ReaderKind,
   ReaderOptions,
   State,
   UnitOfWork,
@@ -24,6 +25,8 @@ import type { StoreUnderTest, Time } from './store-probe.ts'
 export interface OutboxUnderTest<Tx = unknown> extends StoreUnderTest {
   readonly work: UnitOfWork<Tx>
   readonly outbox: OutboxStore<Tx> & OutboxReader
+  /** How cases read that do not say how. Default `owner`. */
+  readonly reader?: ReaderKind
 }
 
 export const PLENTY = { count: 1000, bytes: 64 * 1024 * 1024 }
@@ -75,12 +78,14 @@ export class OutboxProbe {
   readonly outbox: OutboxStore & OutboxReader
   readonly work: UnitOfWork
   readonly time: Time
+  readonly #reader: ReaderKind
   readonly #relays: RelayProbe[] = []
 
   constructor(under: OutboxUnderTest, time: Time) {
     this.outbox = under.outbox
     this.work = under.work
     this.time = time
+    this.#reader = under.reader ?? 'owner'
   }
 
   /** In a transaction of their own. */
@@ -89,7 +94,7 @@ export class OutboxProbe {
   }
 
   relay(options: Partial<ReaderOptions> = {}): RelayProbe {
-    const relay = new RelayProbe(this.outbox, this.time, options)
+    const relay = new RelayProbe(this.outbox, this.time, { reader: this.#reader, ...options })
     this.#relays.push(relay)
     return relay
   }

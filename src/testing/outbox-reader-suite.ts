@@ -15,7 +15,9 @@ export interface OutboxReaderFeatures {
   readonly lease?: boolean
   /** By owners that share it by key. */
   readonly shards?: boolean
-  /** A session of an owner can wait, and is woken by a commit. */
+  /** Events of one key are given one at a time, in order. An owner does that; relays that compete may too. */
+  readonly order?: boolean
+  /** A session can wait, and is woken by a commit. */
   readonly wakes?: boolean
   /** What was alone in flight when a relay died is charged by the next. */
   readonly notes?: boolean
@@ -25,10 +27,11 @@ export type OutboxReaderFactory<Tx = unknown> = StoreFactory<OutboxUnderTest<Tx>
 
 /** What every outbox must do with those who read it: the sources that `reader(options).share()` gives. */
 export function outboxReaderSuite<Tx>(factory: OutboxReaderFactory<Tx>, options: SuiteOptions = {}): Suite {
+  const { owner = false } = factory.features ?? {}
   return storeSuite(
     {
       kind: 'outbox reader',
-      features: ['owner', 'lease', 'shards', 'wakes', 'notes'] satisfies (keyof OutboxReaderFeatures)[],
+      features: ['owner', 'lease', 'shards', 'order', 'wakes', 'notes'] satisfies (keyof OutboxReaderFeatures)[],
       cases: [
         ...readerCases('owner'),
         ...readerCases('lease'),
@@ -39,7 +42,7 @@ export function outboxReaderSuite<Tx>(factory: OutboxReaderFactory<Tx>, options:
       ],
       probe: (under: OutboxUnderTest<Tx>, time) => new OutboxProbe(under, time),
     },
-    factory,
+    { ...factory, features: { order: owner, ...factory.features } },
     options,
   )
 }
