@@ -74,7 +74,7 @@ export async function plainly<T>(url: string, work: (channel: amqplib.ConfirmCha
   }
 }
 
-/** Removes what sources of these names have declared. */
+/** Removes what sources of these queues have declared. */
 export async function dropQueues(url: string, ...queues: readonly string[]): Promise<void> {
   const parts = ['', '.dead', '.retry.1000ms', '.retry.10000ms', '.retry.60000ms', '.retry.600000ms']
   await plainly(url, async (channel) => {
