@@ -27,11 +27,11 @@ import {
   Task,
   Worker,
 } from '../flow/index.ts'
-import { type OutboxReader, READERS, type Reader, type ReaderKind } from './store.ts'
+import { type OutboxReader, READERS, type Reader, type ReaderKind, type ReaderOptions } from './store.ts'
 
 export interface RelayOptions {
-  /** The outbox. */
-  from: OutboxReader
+  /** The outbox; or any other source, such as a stream, which decides for itself who reads it. */
+  from: OutboxReader | Source
   /** Where its events go: a publisher, or an async function that publishes one message. */
   to: PublisherLike
   name?: string
@@ -114,8 +114,10 @@ export class Relay extends Worker<Tally> {
   constructor(options: RelayOptions) {
     super()
     checkOptions('Relay', options, RELAY_OPTIONS)
-    if (typeof options.from?.reader !== 'function') {
-      throw new WaybillError('INVALID_OPTION', 'Relay: `from` must be an outbox, such as postgres({ pool }).outbox')
+    const { from } = options
+    if (!isOutbox(from) && typeof from?.open !== 'function') {
+      const text = 'Relay: `from` must be an outbox, such as postgres({ pool }).outbox, or a source'
+      throw new WaybillError('INVALID_OPTION', text)
     }
     this.name = options.name ?? `relay ${options.from.name}`
     this.clock = options.clock ?? systemClock
@@ -127,7 +129,7 @@ export class Relay extends Worker<Tally> {
     this.#maxBatch = wholeNumber('Relay: maxBatch', options.maxBatch ?? Math.max(1000, options.batch ?? 0), {
       max: 10_000,
     })
-    this.#reader = options.from.reader({
+    const settings: ReaderOptions = {
       reader: oneOf('Relay: reader', options.reader ?? 'auto', READERS),
       shards: wholeNumber('Relay: shards', options.shards ?? 1, { max: 64 }),
       lease: this.#lease,
@@ -136,7 +138,8 @@ export class Relay extends Worker<Tally> {
       wake: options.wake ?? true,
       attempts: wholeNumber('Relay: attempts', options.attempts ?? 25),
       clock: this.clock,
-    })
+    }
+    this.#reader = isOutbox(from) ? from.reader(settings) : readerOf(from, options)
     // Settings that are wrong show here, before anything moves.
     this.#flow({ name: options.from.name, features: {}, open: async () => undefined })
   }
@@ -158,7 +161,8 @@ export class Relay extends Worker<Tally> {
   /** What no retry can mend shows at start. A database that is away is waited for, like any other time. */
   protected override async prepare(): Promise<void> {
     try {
-      await this.#options.from.check?.()
+      const { from } = this.#options
+      if (isOutbox(from)) await from.check?.()
     } catch (error) {
       if (error instanceof WaybillError && !(error instanceof Unavailable)) throw error
       telemetry.warning.publish({ where: this.name, message: `the outbox cannot be reached: ${errorSummary(error)}` })
@@ -238,4 +242,22 @@ export class Relay extends Worker<Tally> {
       ...(random === undefined ? {} : { random }),
     })
   }
+}
+
+function isOutbox(from: OutboxReader | Source | undefined): from is OutboxReader {
+  return typeof (from as Partial<OutboxReader> | undefined)?.reader === 'function'
+}
+
+/** What an outbox is told by the relay, a source was told when it was made. */
+const FOR_OUTBOXES = ['reader', 'shards', 'deleteOnPublish', 'wake'] as const
+
+function readerOf(source: Source, options: RelayOptions): Reader {
+  const given = FOR_OUTBOXES.find((name) => options[name] !== undefined)
+  if (given !== undefined) {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `Relay: ${given} is for outboxes; ${source.name} is a source and decides by itself`,
+    )
+  }
+  return { share: async () => [source], close: async () => {} }
 }
