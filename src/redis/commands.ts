@@ -13,7 +13,7 @@ interface Write {
   readonly keys?: 'two' | 'all' | 'pairs' | 'counted'
   /** What becomes of the first key, whatever it held: it holds `type`. */
   readonly replaces?: boolean
-  /** It may leave a key without a value, so that anything may come after it. */
+  /** It needs no memory, so that it works where others are refused; and it may leave a key without a value. */
   readonly frees?: boolean
 }
 
@@ -41,7 +41,7 @@ export const WRITES = {
   del: { words: 1, keys: 'all', frees: true },
   expire: { words: 2, frees: true },
   expireat: { words: 2, frees: true },
-  persist: { words: 1, exact: true },
+  persist: { words: 1, exact: true, frees: true },
   pexpire: { words: 2, frees: true },
   pexpireat: { words: 2, frees: true },
   rename: { words: 2, exact: true, keys: 'two', frees: true },
@@ -87,10 +87,10 @@ export const WRITES = {
   zremrangebyscore: { type: 'zset', words: 3, exact: true, frees: true },
   zunionstore: { words: 3, keys: 'counted', frees: true },
 
-  xack: { type: 'stream', words: 3 },
+  xack: { type: 'stream', words: 3, frees: true },
   xadd: { type: 'stream', words: 4 },
-  xdel: { type: 'stream', words: 2 },
-  xtrim: { type: 'stream', words: 3 },
+  xdel: { type: 'stream', words: 2, frees: true },
+  xtrim: { type: 'stream', words: 3, frees: true },
 } as const satisfies Record<string, Write>
 
 export type WriteCommand = keyof typeof WRITES

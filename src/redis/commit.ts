@@ -76,29 +76,32 @@ function problemOf(
   }
   if (how === 'wrong type') {
     const [key, wanted, found] = rest.map(textOf)
-    const text = `the key ${JSON.stringify(key)} holds a ${found}, and a ${wanted} is needed: nothing was written. Name another, or remove it`
+    const text = `unit of work: a ${wanted} is needed, and there is a ${found}: nothing was written. Name another key, or remove ${JSON.stringify(key)}`
     return new WaybillError('WRONG_KEY_TYPE', text)
   }
   const at = numberOf(rest[0])
-  const what = `${queue[at - 1]?.what ?? 'a step'} (${at} of ${queue.length})`
+  const failing = queue[at - 1]
+  const what = `${failing?.what ?? 'a step'}, ${at} of ${queue.length},`
+  // At the end: what follows a brace is cut from the summaries that are kept.
+  const key = failing?.key === undefined ? '' : `. Its key: ${JSON.stringify(failing.key)}`
   const cause = new RedisError(refusalText(textOf(rest[1])))
   if (how === 'refused') {
-    return new WaybillError('COMMAND_FAILED', `${what} was refused, and nothing was written: ${cause.message}`, {
-      cause,
-    })
+    const text = `${what} was refused, and nothing was written: ${cause.message}${key}`
+    return new WaybillError('COMMAND_FAILED', text, { cause })
   }
   if (at === 1 && textOf(rest[2]) !== '1') {
     if (isServerTrouble(cause)) return new Unavailable(`Redis refused the commit: ${cause.message}`, { cause })
-    return new WaybillError('COMMAND_FAILED', `${what} failed, and nothing was written: ${cause.message}`, { cause })
+    const text = `${what} failed, and nothing was written: ${cause.message}${key}`
+    return new WaybillError('COMMAND_FAILED', text, { cause })
   }
-  return partlyApplied(`${what} failed after those before it were applied: ${cause.message}`, cause)
+  return partlyApplied(`${what} failed after those before it were applied: ${cause.message}`, key, cause)
 }
 
 /** Never tried again by itself: what was applied would be applied twice. */
-export function partlyApplied(what: string, cause?: unknown): WaybillError {
+export function partlyApplied(what: string, key = '', cause?: unknown): WaybillError {
   return new WaybillError(
     'PARTLY_APPLIED',
-    `${what}. Look at what was written, put it right, and let the inbox forget the message before it is given again`,
+    `${what}. Look at what was written, put it right, and let the inbox forget the message before it is given again${key}`,
     cause === undefined ? undefined : { cause },
   )
 }

@@ -6,6 +6,7 @@ import {
   describe,
   errorSummary,
   milliseconds,
+  RetryLater,
   telemetry,
   Unavailable,
   WaybillError,
@@ -76,7 +77,8 @@ export class RedisInbox implements InboxStore<RedisTx> {
     const answer = await this.#receive(unit, mark)
     if (answer === 'done') return 'done'
     if (answer.startsWith('partly ')) throw partlyApplied(`an earlier attempt was applied in part (${answer})`)
-    if (answer !== 'new') return 'busy'
+    if (answer.startsWith('processing ')) return 'busy'
+    if (answer !== 'new') throw foreign(mark)
     const release = () => this.#release(unit, mark)
     // When all is over meanwhile the mark must not be left behind.
     try {
@@ -102,7 +104,9 @@ export class RedisInbox implements InboxStore<RedisTx> {
     { source, id }: { readonly source: string; readonly id: string },
     fn: () => T | Promise<T>,
   ): Promise<{ readonly skipped: false; readonly value: T } | { readonly skipped: true; readonly value?: undefined }> {
-    if ((await this.receive(tx, { subscriber, source, id })) !== 'new') return { skipped: true }
+    const answer = await this.receive(tx, { subscriber, source, id })
+    if (answer === 'busy') throw new RetryLater('1s', `another is handling ${id} right now`, { charged: false })
+    if (answer === 'done') return { skipped: true }
     return { skipped: false, value: await fn() }
   }
 
@@ -129,8 +133,7 @@ export class RedisInbox implements InboxStore<RedisTx> {
       return textOf(await this.#settings.redis.script(scripts.receive, [mark], [unit.token, String(this.#lease)]))
     } catch (error) {
       if (isKind(error, 'WRONGTYPE') || /wrong kind of value/i.test(messageOf(error))) {
-        const text = `inbox: the key ${JSON.stringify(mark)} holds no mark of ours; remove it, or choose another tag`
-        throw new WaybillError('WRONG_KEY_TYPE', text, { cause: error })
+        throw foreign(mark, error)
       }
       if (isServerTrouble(error)) throw new Unavailable(`Redis refused: ${messageOf(error)}`, { cause: error })
       throw error
@@ -162,6 +165,11 @@ export class RedisInbox implements InboxStore<RedisTx> {
       `inbox: key: ${describe(key)} is not a name; answer text that is not empty`,
     )
   }
+}
+
+function foreign(mark: string, cause?: unknown): WaybillError {
+  const text = `inbox: there is no mark of ours in the key of that name; remove it, or choose another tag: ${JSON.stringify(mark)}`
+  return new WaybillError('WRONG_KEY_TYPE', text, cause === undefined ? undefined : { cause })
 }
 
 function checkKey({ subscriber, source, id }: InboxKey): void {

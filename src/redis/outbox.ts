@@ -41,6 +41,16 @@ export class RedisStreamOutbox {
   /** The key of the stream without the client's prefix: what a source of it is given. */
   readonly stream: string
   readonly name: string
+  /**
+   * What a source that forwards the entries is given: `redisStreams({ client }).source(db.outbox.forwarding)`. An entry
+   * is deleted when its destination has it.
+   */
+  readonly forwarding: {
+    readonly stream: string
+    readonly group: string
+    readonly remove: true
+    readonly batch: number
+  }
   readonly #settings: OutboxSettings
   readonly #topicOf: (message: Message) => string
   readonly #encode: OutboxEncode
@@ -54,13 +64,14 @@ export class RedisStreamOutbox {
     this.#settings = settings
     this.stream = settings.own(stream)
     this.name = this.stream
+    this.forwarding = { stream: this.stream, group: 'outbox-forwarder', remove: true, batch: 100 }
     this.#topicOf = typeof topic === 'function' ? topic : () => topic
     this.#encode = encode
   }
 
   /** Queues events in a unit of work: `enqueue(tx, event)`, or `enqueue(event)` in the one we are in. */
-  enqueue(tx: RedisTx, events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
   enqueue(events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
+  enqueue(tx: RedisTx, events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
   async enqueue(...given: unknown[]): Promise<void> {
     const ambient = given[0] instanceof Message || Array.isArray(given[0])
     const [tx, events, options] = (ambient ? [this.#ambient(), ...given] : given) as [

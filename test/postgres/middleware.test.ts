@@ -235,7 +235,7 @@ describe.each(drivers)('middleware on $name', ({ open, single }) => {
       .use(inbox(busy))
       .on(OrderPlaced, () => expect.unreachable('handled'))
     const [settled] = await consume(router, [placed('1')])
-    expect(settled).toMatchObject({ kind: 'retry', after: 1000, error: expect.any(RetryLater) })
+    expect(settled).toMatchObject({ kind: 'retry', after: 1000, charged: false, error: expect.any(RetryLater) })
   })
 
   test('subscriber and topic are chosen, and outputs stay in their order', async () => {
