@@ -1,0 +1,183 @@
+import { expect, test } from 'vitest'
+import { DONE, type RawMessage, systemClock } from '../../../src/core/index.ts'
+import { Flow, type Outcome, type Publisher } from '../../../src/flow/index.ts'
+import { Message } from '../../../src/index.ts'
+import { recordTelemetry, seededRandom } from '../../../src/testing/index.ts'
+import { scale } from '../../support/scale.ts'
+import { describeWith } from '../../support/services.ts'
+import { type PrivateRabbitmq, privateRabbitmq } from './private.ts'
+import { brokerAt, fresh, message, NEVER, receive, until } from './support.ts'
+
+const kinds = (outcomes: readonly Outcome[]) => outcomes.map(({ kind }) => kind)
+const some = (count: number): RawMessage[] => Array.from({ length: count }, () => message())
+
+describeWith(['rabbitmq'], 'rabbitmq: outages of the server', () => {
+  let starting: Promise<PrivateRabbitmq> | undefined
+  const server = () => {
+    starting ??= privateRabbitmq()
+    return starting
+  }
+
+  test('stopped and started under load: nothing lost, everything settled, all by itself', {
+    timeout: 900_000,
+  }, async () => {
+    const { url, stop, start } = await server()
+    const rounds = scale({ test: 2, full: 4, torture: 20 })
+    const random = seededRandom(5)
+    const [exchange, queue] = [fresh('x'), fresh()]
+    const broker = brokerAt(url, { exchange })
+    const source = broker.source({ queue })
+    const seen = new Map<string, number>()
+    const recorder = recordTelemetry(['flow.opened', 'flow.lost'])
+    const flow = new Flow({
+      name: 'under load',
+      from: source,
+      step: { each: ({ message }) => void seen.set(message.id, (seen.get(message.id) ?? 0) + 1) },
+      retry: { breaker: { min: 50, max: 500, jitter: 50 } },
+    })
+    await flow.start()
+    await until('it is open', () => recorder.of('flow.opened').length > 0)
+    const sent: RawMessage[] = []
+    let loading = true
+    const load = (async () => {
+      while (loading) {
+        const batch = some(20)
+        await publishAll(broker, batch)
+        sent.push(...batch)
+        await systemClock.sleep(5)
+      }
+    })()
+    for (let round = 0; round < rounds; round++) {
+      const before = sent.length
+      await until('there is load', () => sent.length > before + 200)
+      const opened = recorder.of('flow.opened').length
+      await stop(random.next() < 0.5 ? 'kill' : 'fast')
+      await systemClock.sleep(200)
+      await start()
+      await until('it is open again', () => recorder.of('flow.opened').length > opened, 120_000)
+    }
+    const before = sent.length
+    await until('there is load', () => sent.length > before + 200, 120_000)
+    loading = false
+    await load
+    await until('all came', () => sent.every(({ id }) => seen.has(id)), 120_000)
+    await until('all is settled', async () => {
+      const { waiting, retrying, dead } = await source.stats()
+      return waiting + retrying + dead === 0
+    })
+    expect(recorder.of('flow.lost').length).toBeGreaterThanOrEqual(rounds)
+    recorder.stop()
+    await flow.stop()
+    await broker.close()
+  })
+
+  test('an alarm: publishing is down and says why, acks go on, and it resumes by itself', {
+    timeout: 120_000,
+  }, async () => {
+    const { url, ctl } = await server()
+    const broker = brokerAt(url)
+    const source = broker.source({ queue: fresh() })
+    const session = await source.open()
+    expect(kinds(await broker.publish(some(3), NEVER))).toEqual(['ok', 'ok', 'ok'])
+    const received = await receive(session, 3)
+    await ctl('set_vm_memory_high_watermark', '0')
+    const publisher = broker.publisher({ confirm: 1500 })
+    let last: Outcome | undefined
+    const stuck = message()
+    await until('it says why', async () => {
+      ;[last] = await publisher.publish([stuck], NEVER)
+      return last?.kind === 'down' && String(last.error).includes('takes no messages at present')
+    })
+    expect(String((last as { error: unknown }).error)).toContain('low on memory')
+    // At once: it is not sent and waited for.
+    const began = performance.now()
+    expect(kinds(await publisher.publish(some(2), NEVER))).toEqual(['down', 'down'])
+    expect(performance.now() - began).toBeLessThan(1000)
+    // Consumers have a connection of their own, which the server goes on listening to.
+    expect(await session.settle([[received[0]!, DONE]])).toBe(0)
+    const retry = { kind: 'retry', after: 0, charged: true, error: undefined } as const
+    await expect(session.settle([[received[1]!, retry]])).rejects.toThrow('takes no messages at present')
+    await ctl('set_vm_memory_high_watermark', '0.5')
+    await until('it resumes', async () => kinds(await publisher.publish([stuck], NEVER))[0] === 'ok')
+    expect(await session.settle([[received[1]!, retry]])).toBe(0)
+    const ids = new Set<string>()
+    await until('both come', async () => {
+      for (const { message, attempts } of await receive(session, 1)) ids.add(`${message.id} ${attempts}`)
+      return ids.has(`${received[1]!.message.id} 1`) && ids.has(`${stuck.id} 0`)
+    })
+    await session.close()
+    await broker.close()
+  })
+
+  test('larger than the server takes: that message is rejected, the others arrive, and it is remembered', async () => {
+    const { url, ctl } = await server()
+    await ctl('eval', 'application:set_env(rabbit, max_message_size, 100000).')
+    try {
+      const broker = brokerAt(url)
+      const session = await broker.source({ queue: fresh() }).open()
+      const large = () => message(JSON.stringify('x'.repeat(200_000)))
+      const batch = [message(), large(), message(), large(), message()]
+      const outcomes = await broker.publish(batch, NEVER)
+      expect(kinds(outcomes)).toEqual(['ok', 'rejected', 'ok', 'rejected', 'ok'])
+      expect(outcomes[1]).toMatchObject({ error: { code: 'TOO_LARGE' } })
+      expect(String((outcomes[1] as { error: unknown }).error)).toContain('100000')
+      const ids = new Set<string>()
+      await until('the others came', async () => {
+        for (const { message } of await receive(session, 1)) ids.add(message.id)
+        return [0, 2, 4].every((i) => ids.has(batch[i]!.id))
+      })
+      // Known now: the channel is not lost for it again.
+      expect(kinds(await broker.publish([large()], NEVER))).toEqual(['rejected'])
+      const other = broker.publisher()
+      expect(kinds(await other.publish([large()], NEVER))).toEqual(['rejected'])
+      await session.close()
+      await broker.close()
+    } finally {
+      await ctl('eval', 'application:set_env(rabbit, max_message_size, 134217728).')
+    }
+  })
+
+  test('a user without rights, and one whose rights end', async () => {
+    const { url, ctl } = await server()
+    await ctl('add_user', 'reader', 'secret')
+    await ctl('set_permissions', 'reader', '^$', '.*', '.*')
+    const asReader = url.replace('guest:guest', 'reader:secret')
+    const exchange = fresh('x')
+    const broker = brokerAt(asReader, { exchange })
+    await expect(broker.start()).rejects.toMatchObject({ code: 'ACCESS_REFUSED' })
+    const owner = brokerAt(url, { exchange })
+    const queue = fresh()
+    await (await owner.source({ queue }).open()).close()
+    // What others have declared it may use.
+    const looking = brokerAt(asReader, { exchange, declare: false })
+    const session = await looking.source({ queue }).open()
+    expect(kinds(await looking.publish(some(1), NEVER))).toEqual(['ok'])
+    const [delivery] = await receive(session, 1)
+    await session.settle([[delivery!, { kind: 'dead', reason: 'no', error: undefined }]])
+    expect((await owner.source({ queue }).deadLetters()).map(({ reason }) => reason)).toEqual(['no'])
+    await ctl('set_permissions', 'reader', '^$', '^$', '^$')
+    const [refused] = await until403(looking)
+    expect(refused).toMatchObject({ kind: 'down' })
+    await session.close()
+    for (const one of [broker, owner, looking]) await one.close()
+  })
+})
+
+/** As a relay does: what did not arrive goes again. */
+async function publishAll(publisher: Publisher, batch: readonly RawMessage[]): Promise<void> {
+  for (let left = batch; left.length > 0; ) {
+    const outcomes = await publisher.publish(left, NEVER)
+    left = left.filter((_, i) => outcomes[i]!.kind !== 'ok')
+    if (left.length > 0) await systemClock.sleep(50)
+  }
+}
+
+/** The server keeps what it has decided about a channel for a while. */
+async function until403(publisher: Publisher): Promise<readonly Outcome[]> {
+  let outcomes: readonly Outcome[] = []
+  await until('it is refused', async () => {
+    outcomes = await publisher.publish([new Message({ id: 'x', source: '/s', type: 't' }, '{}')], NEVER)
+    return outcomes[0]!.kind !== 'ok'
+  })
+  return outcomes
+}

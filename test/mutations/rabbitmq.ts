@@ -1,0 +1,107 @@
+import type { Mutation } from '../../scripts/mutations/mutation.ts'
+
+const broker = 'src/brokers/rabbitmq'
+const tests = 'test/brokers/rabbitmq'
+const needs = ['rabbitmq']
+
+/** Faults of the RabbitMQ broker and of its connections. */
+export const mutations: Mutation[] = [
+  {
+    name: 'the original is acked although its copy was not confirmed',
+    file: `${broker}/session.ts`,
+    find: "this.#unacked.ack(moves.filter((_, i) => sent[i]!.kind === 'ok').map(({ raw }) => raw))",
+    replace: 'this.#unacked.ack(moves.map(({ raw }) => raw))',
+    test: `${tests}/faults.test.ts`,
+    expects: 'a retry queue is deleted',
+    needs,
+  },
+  {
+    name: 'a tag of another channel is acked on this one',
+    file: `${broker}/session.ts`,
+    find: 'batch.filter(([{ session, raw }]) => session === this && this.#unacked.has(raw))',
+    replace: 'batch.filter(() => true)',
+    test: `${tests}/consumer.test.ts`,
+    expects: 'an ack never goes to a channel',
+    needs,
+  },
+  {
+    name: 'acking the oldest together takes one along that is still in hand',
+    file: `${broker}/unacked.ts`,
+    find: '      if (!acked.has(raw)) break\n',
+    replace: '',
+    test: `${tests}/conformance.test.ts`,
+    needs,
+  },
+  {
+    name: 'a returned message counts as arrived',
+    file: `${broker}/sender.ts`,
+    find: '    if (entry.returned !== undefined) {',
+    replace: '    if (false as boolean && entry.returned !== undefined) {',
+    test: `${tests}/faults.test.ts`,
+    expects: 'unroutable: matched',
+    needs,
+  },
+  {
+    name: 'a stop is charged by the server’s count until it gives up',
+    file: `${broker}/session.ts`,
+    find: 'return deliveryCountOf(raw) >= Math.floor(this.#settings.plan.deliveryLimit / 2)',
+    replace: 'return false as boolean && raw !== undefined',
+    test: `${tests}/consumer.test.ts`,
+    expects: 'requeued without penalty',
+    needs,
+  },
+  {
+    name: 'the server’s count is taken for attempts',
+    file: `${broker}/copies.ts`,
+    find: 'return countIn(delivery, HEADER.attempts)',
+    replace: "return countIn(delivery, HEADER.attempts) + countIn(delivery, 'x-delivery-count')",
+    test: `${tests}/conformance.test.ts`,
+    expects: 'as if it had never been taken',
+    needs,
+  },
+  {
+    name: 'a retry has no delay',
+    file: `${broker}/copies.ts`,
+    find: 'const delay = Math.ceil(after)',
+    replace: 'const delay = Math.ceil(after) * 0',
+    test: `${tests}/conformance.test.ts`,
+    expects: 'after its delay and not before',
+    needs,
+  },
+  {
+    name: 'what is left of a long delay is forgotten',
+    file: `${broker}/copies.ts`,
+    find: 'if (delay > wait && through !== undefined) headers[HEADER.remaining] = delay - wait',
+    replace: '',
+    test: `${tests}/consumer.test.ts`,
+    expects: 'RetryLater',
+    needs,
+  },
+  {
+    name: 'the pause between attempts to connect never grows',
+    file: 'src/drivers/amqp-steady.ts',
+    find: '      this.#failures++\n',
+    replace: '      this.#failures = 1\n',
+    test: `${tests}/faults.test.ts`,
+    expects: 'doubling to 30 s',
+    needs,
+  },
+  {
+    name: 'a deleted queue is not noticed',
+    file: `${broker}/session.ts`,
+    find: "      this.#lose(new WaybillError('QUEUE_GONE', message))\n",
+    replace: '      void message\n',
+    test: `${tests}/faults.test.ts`,
+    expects: 'the queue is deleted',
+    needs,
+  },
+  {
+    name: 'dead-lettering at most once, as is the default',
+    file: `${broker}/topology.ts`,
+    find: "{ 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish' }",
+    replace: "{ 'x-overflow': 'reject-publish' }",
+    test: `${tests}/consumer.test.ts`,
+    expects: 'the topology is declared',
+    needs,
+  },
+]
