@@ -19,8 +19,8 @@ import {
   checkedName,
   checkedPattern,
   checkedSubject,
-  NANOSECONDS,
   type NatsStreamOptions,
+  nanoseconds,
   streamConfig,
 } from './settings.ts'
 import { NatsSource } from './source.ts'
@@ -162,7 +162,7 @@ export class Nats {
       durable_name: group,
       ack_policy: 'explicit',
       deliver_policy: start,
-      ack_wait: 30_000 * NANOSECONDS,
+      ack_wait: nanoseconds('30s', 'ackWait'),
       max_ack_pending: 65_536,
       max_deliver: -1,
       ...said,
@@ -184,7 +184,7 @@ export class Nats {
   #said(where: string, { subject, ackWait, maxPending }: NatsSourceOptions): Partial<ConsumerConfig> {
     return {
       ...(subject === undefined ? {} : { filter_subject: checkedPattern(`${where}: subject`, subject) }),
-      ...(ackWait === undefined ? {} : { ack_wait: ackWaitOf(where, ackWait) * NANOSECONDS }),
+      ...(ackWait === undefined ? {} : { ack_wait: nanoseconds(ackWait, `${where}: ackWait`) }),
       ...(maxPending === undefined ? {} : { max_ack_pending: wholeNumber(`${where}: maxPending`, maxPending) }),
     }
   }
@@ -197,8 +197,4 @@ export class Nats {
 
 export function nats(options: NatsOptions): Nats {
   return new Nats(options)
-}
-
-function ackWaitOf(where: string, ackWait: Duration): number {
-  return wholeNumber(`${where}: ackWait in milliseconds`, milliseconds(ackWait, `${where}: ackWait`))
 }

@@ -49,7 +49,7 @@ export class PullReader {
     this.#settings = settings
     this.#api = api
     this.#events = events
-    this.#expires = expires
+    this.#expires = Math.max(1, Math.round(expires))
     this.#inbox = api.link.newInbox()
     this.#messages = api.link.subscribe(`${this.#inbox}*`, (error, message) => {
       if (error === null) this.#hear(message)

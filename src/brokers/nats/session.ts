@@ -46,7 +46,7 @@ export class NatsSession implements Session<NatsDelivery> {
     this.#intake = new Intake(settings, this.#member)
     this.extendEvery = parts.ackWait / 3
     // A request must be over long before what it brought expires.
-    const expires = Math.max(1, Math.min(settings.block, parts.ackWait / 3))
+    const expires = Math.min(settings.block, parts.ackWait / 3)
     this.#reader = new PullReader(settings, parts.api, expires, {
       onMessage: (message, asked) => this.#accept(message, asked),
       onEnd: (error, what) => this.#ended(error, what),

@@ -28,7 +28,13 @@ export interface NatsStreamOptions {
   duplicateWindow?: Duration
 }
 
+/** In a millisecond. */
 export const NANOSECONDS = 1_000_000
+
+/** As JetStream counts: whole ones. */
+export function nanoseconds(value: Duration, where: string): number {
+  return Math.round(milliseconds(value, where) * NANOSECONDS)
+}
 
 export function streamConfig(where: string, name: string, options: NatsStreamOptions): StreamConfig {
   checkOptions(where, options, [
@@ -56,11 +62,11 @@ export function streamConfig(where: string, name: string, options: NatsStreamOpt
     retention: oneOf(`${where}: retention`, retention ?? 'limits', ['limits', 'interest', 'workqueue']),
     discard: oneOf(`${where}: discard`, discard ?? 'new', ['new', 'old']),
     num_replicas: wholeNumber(`${where}: replicas`, replicas ?? 1, { max: 5 }),
-    max_age: milliseconds(maxAge ?? 0, `${where}: maxAge`) * NANOSECONDS,
+    max_age: nanoseconds(maxAge ?? 0, `${where}: maxAge`),
     max_msgs: limit('maxMessages'),
     max_bytes: limit('maxBytes'),
     max_msg_size: limit('maxMessageSize'),
-    duplicate_window: milliseconds(duplicateWindow ?? '2m', `${where}: duplicateWindow`) * NANOSECONDS,
+    duplicate_window: nanoseconds(duplicateWindow ?? '2m', `${where}: duplicateWindow`),
   }
 }
 
