@@ -160,7 +160,9 @@ export const actionCases: readonly StoreCase<OutboxProbe>[] = [
       const events = samples(2, { tenant: 'north', key: 'a' })
       await settled(probe, events)
       strictEqual(await admin.replay({ tenant: 'north' }, audit, { asNew: true }), 2)
-      deepStrictEqual(await probe.states(), { published: 2, ready: 2 })
+      // The second of a key may be held at once.
+      const { published: old, ready = 0, held = 0 } = await probe.states()
+      deepStrictEqual([old, ready + held], [2, 2])
       const copies = await published(probe, 2)
       for (const [i, copy] of copies.entries()) {
         notStrictEqual(copy.id, events[i]!.id)
