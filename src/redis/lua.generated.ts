@@ -176,10 +176,10 @@ for i = 4, #ARGV, width do
       state[S_ATTEMPTS], state[S_AT], state[S_SEQUENCE] = 0, now, outbox_sequence(box, now)
       outbox_offer(box, outbox_member(state[S_SEQUENCE], outbox_id(member)), state, 'ready', now, now)
     elseif action == 'replay-new' then
-      local body = redis.call('HGET', box.entries, outbox_id(member)) or '\\n'
-      local data = string.sub(body, (string.find(body, '\\n', 1, true) or #body) + 1)
+      local body = redis.call('HGET', box.entries, outbox_id(member)) or '-'
+      local _, from, to = outbox_parts(body)
       local sequence = outbox_sequence(box, now)
-      redis.call('HSET', box.entries, ARGV[i + 1], ARGV[i + 2] .. '\\n' .. data)
+      redis.call('HSET', box.entries, ARGV[i + 1], string.sub(body, 1, from - 1) .. ARGV[i + 2] .. string.sub(body, to + 1))
       local copy = { 'ready', 0, sequence, now, now, now, false, state[S_KEY], false }
       outbox_offer(box, outbox_member(sequence, ARGV[i + 1]), copy, 'ready', now, now)
     else
@@ -191,6 +191,7 @@ if id == '' then id = string.format('%.0f', outbox_sequence(box, now)) end
 redis.call('HSETNX', KEYS[1] .. ':audits', id, string.format('%.0f ', now) .. ARGV[3])
 redis.call('HINCRBY', KEYS[1] .. ':audit-counts', id, changed)
 return { changed, id }`,
+  'outbox-audits': `return { redis.call('HGETALL', KEYS[1] .. ':audits'), redis.call('HGETALL', KEYS[1] .. ':audit-counts') }`,
   'outbox-claim': `local box, now = outbox_at(KEYS[1]), outbox_now()
 outbox_check(box)
 local token, lease, count, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -408,7 +409,7 @@ if part == 'entries' then
     local id = found[i]
     local state = outbox_unpacked(redis.call('HGET', box.states, id))
     if not state then
-      state = outbox_anew(box, id, found[i + 1], now)
+      state = outbox_anew(box, found[i + 1], now)
       outbox_offer(box, outbox_member(state[S_SEQUENCE], id), state, 'ready', now, now)
       restored = restored + 1
     else
@@ -485,6 +486,10 @@ else
     elseif not right then
       redis.call('ZREM', box[part], place)
       dropped = dropped + 1
+    elseif (part == 'leased' or (part == 'pending' and state[S_DUE] <= now)) and state[S_KEY]
+      and redis.call('HSETNX', box.heads, state[S_KEY], member) == 1 then
+      -- Before anything that is held can take its place.
+      headed = headed + 1
     end
   end
 end
@@ -707,25 +712,36 @@ local function outbox_remove(box, member, state, now)
   if head then outbox_advance(box, state[S_KEY], now) end
 end
 
+-- An entry taken apart: key or false, where its header begins, where that ends.
+local function outbox_parts(body)
+  local key, from = false, 2
+  local length = string.match(body, '^(%d+):')
+  if length then
+    from = #length + 2
+    key = string.sub(body, from, from + tonumber(length) - 1)
+    from = from + tonumber(length)
+  end
+  return key, from, (string.find(body, '\\n', from, true) or #body + 1) - 1
+end
+
 -- What the state of an entry is when nobody has kept it: as if it had just come.
-local function outbox_anew(box, id, body, now)
-  local good, header = pcall(cjson.decode, string.match(body, '^[^\\n]*'))
-  local key = good and type(header) == 'table' and type(header.key) == 'string' and header.key or false
-  return { 'ready', 0, outbox_sequence(box, now), now, now, now, false, key, false }
+local function outbox_anew(box, body, now)
+  return { 'ready', 0, outbox_sequence(box, now), now, now, now, false, outbox_parts(body), false }
 end
 
 -- An entry as a person sees it: member, state, attempts, created, due, at, key, error, header.
 local function outbox_shown(box, member, state)
   local body = redis.call('HGET', box.entries, outbox_id(member)) or ''
+  local _, from, to = outbox_parts(body)
   return {
     member, state[S_STATE], state[S_ATTEMPTS], state[S_CREATED], state[S_DUE], state[S_AT], state[S_KEY],
-    state[S_ERROR], string.match(body, '^[^\\n]*'),
+    state[S_ERROR], string.sub(body, from, to),
   }
 end
 
 -- An entry whose state is gone starts anew, at the place it has.
 local function outbox_restore(box, member, body, now)
-  local state = outbox_anew(box, outbox_id(member), body, now)
+  local state = outbox_anew(box, body, now)
   state[S_SEQUENCE] = tonumber(string.sub(member, 1, 16))
   redis.call('ZREM', box.pending, member)
   outbox_offer(box, member, state, 'ready', now, now)

@@ -1,5 +1,5 @@
 import { checkOptions, describe, isUuid, type RawMessage, uuidv7, WaybillError, wholeNumber } from '../core/index.ts'
-import { listOf, numberOf, type RedisArg, textOf } from '../drivers/redis.ts'
+import { listOf, numberOf, type RedisArg, type RedisReply, textOf } from '../drivers/redis.ts'
 import type {
   Action,
   Audit,
@@ -121,8 +121,9 @@ export class RedisOutboxAdmin implements OutboxAdmin {
     }
     const lines = new Map<string, AuditEntry>()
     for (const shard of this.#shards) {
-      const counts = await pairsOf(shard, 'audit-counts')
-      for (const [id, text] of await pairsOf(shard, 'audits')) {
+      const [texts, numbers] = listOf(await shard.run(outboxScripts.audits, []))
+      const counts = pairsOf(numbers)
+      for (const [id, text] of pairsOf(texts)) {
         const at = text.indexOf(' ')
         const about = JSON.parse(text.slice(at + 1)) as Omit<AuditEntry, 'id' | 'at' | 'count'>
         // An action on several shards is one line, with one id.
@@ -210,8 +211,8 @@ function copyOf({ member, header }: Row): string[] {
   return [member, uuidv7(), JSON.stringify(rest)]
 }
 
-async function pairsOf(shard: Shard, name: string): Promise<Map<string, string>> {
-  const cells = listOf(await shard.command(['hgetall', `${shard.base}:${name}`])).map(textOf)
+function pairsOf(reply: RedisReply | undefined): Map<string, string> {
+  const cells = listOf(reply).map(textOf)
   return new Map(Array.from({ length: cells.length / 2 }, (_, i) => [cells[i * 2]!, cells[i * 2 + 1]!]))
 }
 

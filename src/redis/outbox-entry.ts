@@ -25,7 +25,6 @@ export interface Header {
   readonly source: string
   readonly version: number
   readonly tenant?: string
-  readonly key?: string
   /** Only where it is not the event id. */
   readonly id?: string
   readonly time?: string
@@ -71,18 +70,19 @@ export function entryOf(event: Message, options: EnqueueOptions, topicOf: (event
     const advice = `at most ${MAX_PAYLOAD_BYTES} bytes; keep large data elsewhere and send a reference`
     tooLarge(event, 'payload', size, advice)
   }
-  const head = headerText(raw, key, options, topicOf(event))
+  // The key comes first, and by its length: scripts read it too.
+  const prefix = key === undefined ? '-' : `${bytes}:${key}`
+  const head = prefix + headerText(raw, options, topicOf(event))
   const body =
     typeof raw.data === 'string' ? `${head}\n${raw.data}` : Buffer.concat([Buffer.from(`${head}\n`), raw.data])
   return { id: eventId(event), key, due: dueOf(event.type, options.availableAt), body }
 }
 
-function headerText(raw: RawMessage, key: string | undefined, options: EnqueueOptions, topic: string): string {
+function headerText(raw: RawMessage, options: EnqueueOptions, topic: string): string {
   const { id, source, type, time, subject, datacontenttype, dataschema, version } = raw
   const header: Record<string, unknown> = { topic: options.topic ?? topic, type, source, version }
   const tenant = options.tenant ?? raw.tenant ?? ''
   if (tenant !== '') header['tenant'] = tenant
-  if (key !== undefined) header['key'] = key
   if (!isUuid(id) || id !== id.toLowerCase()) header['id'] = id
   for (const [name, value] of Object.entries({ time, subject, datacontenttype, dataschema })) {
     if (value !== undefined) header[name] = value
@@ -107,8 +107,8 @@ export function headerOf(text: string): Header {
 }
 
 export function messageOf(id: string, body: Buffer): RawMessage {
-  const { header, data } = splitBody(id, body)
-  const extensions = extensionsOf(header)
+  const { key, header, data } = partsOf(id, body)
+  const extensions = extensionsOf(header, key)
   const { source, type, time, subject, datacontenttype, dataschema } = header
   const attributes = { id: header.id ?? id, source, type, time, subject, datacontenttype, dataschema, extensions }
   const message: RawMessage =
@@ -119,18 +119,33 @@ export function messageOf(id: string, body: Buffer): RawMessage {
   return message
 }
 
-function splitBody(id: string, body: Buffer): { header: Header; data: Buffer } {
-  const end = body.indexOf(10)
+const [DASH, COLON, LINE] = [45, 58, 10]
+
+function partsOf(id: string, body: Buffer): { key: string | undefined; header: Header; data: Buffer } {
+  let key: string | undefined
+  let from = 1
+  if (body[0] !== DASH) {
+    const colon = body.indexOf(COLON)
+    const length = colon < 0 ? Number.NaN : Number(body.toString('latin1', 0, colon))
+    if (!Number.isInteger(length)) unreadable(id, 'it does not begin with a key')
+    from = colon + 1 + length
+    key = body.toString('utf8', colon + 1, from)
+  }
+  const line = body.indexOf(LINE, from)
+  const end = line < 0 ? body.length : line
   try {
-    return { header: headerOf(body.toString('utf8', 0, end < 0 ? body.length : end)), data: body.subarray(end + 1) }
+    return { key, header: headerOf(body.toString('utf8', from, end)), data: body.subarray(end + 1) }
   } catch (error) {
     // A parser quotes what it has read, which may be data.
-    const why = error instanceof WaybillError ? error.message : 'its header is no JSON'
-    throw new WaybillError('MALFORMED_ENTRY', `the entry of event ${id} cannot be read: ${why}`)
+    return unreadable(id, error instanceof WaybillError ? error.message : 'its header is no JSON')
   }
 }
 
-function extensionsOf({ version, key, tenant, extensions = {} }: Header): Extensions {
+function unreadable(id: string, why: string): never {
+  throw new WaybillError('MALFORMED_ENTRY', `the entry of event ${id} cannot be read: ${why}`)
+}
+
+function extensionsOf({ version, tenant, extensions = {} }: Header, key: string | undefined): Extensions {
   const all: Record<string, ExtensionValue> = { eventversion: version }
   if (key !== undefined) all['partitionkey'] = key
   if (tenant !== undefined) all['tenantid'] = tenant

@@ -39,8 +39,8 @@ export interface Repaired {
   readonly headed: number
 }
 
-/** In this order: first what points to nothing, so that what is put back finds its key free. */
-const PARTS = ['states', 'pending', 'leased', 'retrying', 'held', 'dead', 'sent', 'heads', 'entries'] as const
+/** In this order: first what points to nothing, so that what is put back finds its key free; heads before those held. */
+const PARTS = ['states', 'leased', 'pending', 'retrying', 'held', 'dead', 'sent', 'heads', 'entries'] as const
 
 /**
  * Finds what does not belong together, both ways, and puts it right: places without an entry, entries without a place,

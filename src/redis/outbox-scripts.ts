@@ -17,6 +17,7 @@ export const outboxScripts = {
   list: script('outbox-list', lua['outbox-list']),
   show: script('outbox-show', lua['outbox-show']),
   act: script('outbox-act', lua['outbox-act']),
+  audits: script('outbox-audits', lua['outbox-audits']),
   clean: script('outbox-clean', lua['outbox-clean']),
   stats: script('outbox-stats', lua['outbox-stats']),
   repair: script('outbox-repair', lua['outbox-repair']),

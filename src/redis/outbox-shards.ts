@@ -80,10 +80,6 @@ export class Shard {
       throw new WaybillError('WRONG_KEY_TYPE', text)
     }
   }
-
-  command(args: readonly RedisArg[]): Promise<RedisReply> {
-    return this.#redis.command(args)
-  }
 }
 
 /** The shards of an outbox: all events of a key are in the same one. */

@@ -36,10 +36,10 @@ for i = 4, #ARGV, width do
       state[S_ATTEMPTS], state[S_AT], state[S_SEQUENCE] = 0, now, outbox_sequence(box, now)
       outbox_offer(box, outbox_member(state[S_SEQUENCE], outbox_id(member)), state, 'ready', now, now)
     elseif action == 'replay-new' then
-      local body = redis.call('HGET', box.entries, outbox_id(member)) or '\n'
-      local data = string.sub(body, (string.find(body, '\n', 1, true) or #body) + 1)
+      local body = redis.call('HGET', box.entries, outbox_id(member)) or '-'
+      local _, from, to = outbox_parts(body)
       local sequence = outbox_sequence(box, now)
-      redis.call('HSET', box.entries, ARGV[i + 1], ARGV[i + 2] .. '\n' .. data)
+      redis.call('HSET', box.entries, ARGV[i + 1], string.sub(body, 1, from - 1) .. ARGV[i + 2] .. string.sub(body, to + 1))
       local copy = { 'ready', 0, sequence, now, now, now, false, state[S_KEY], false }
       outbox_offer(box, outbox_member(sequence, ARGV[i + 1]), copy, 'ready', now, now)
     else

@@ -32,7 +32,7 @@ if part == 'entries' then
     local id = found[i]
     local state = outbox_unpacked(redis.call('HGET', box.states, id))
     if not state then
-      state = outbox_anew(box, id, found[i + 1], now)
+      state = outbox_anew(box, found[i + 1], now)
       outbox_offer(box, outbox_member(state[S_SEQUENCE], id), state, 'ready', now, now)
       restored = restored + 1
     else
@@ -109,6 +109,10 @@ else
     elseif not right then
       redis.call('ZREM', box[part], place)
       dropped = dropped + 1
+    elseif (part == 'leased' or (part == 'pending' and state[S_DUE] <= now)) and state[S_KEY]
+      and redis.call('HSETNX', box.heads, state[S_KEY], member) == 1 then
+      -- Before anything that is held can take its place.
+      headed = headed + 1
     end
   end
 end

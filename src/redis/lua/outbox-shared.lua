@@ -1,7 +1,8 @@
 -- What every script of the outbox begins with: the names of one shard, the clock, and how an entry moves. A shard lives
 -- in one slot; KEYS[1] of every script is its base name, and all its keys are that name with one of these behind it:
 --
---   :entries   hash, event id → header (JSON), a line break, the data as it is. Written once, never changed
+--   :entries   hash, event id → its key (`-` for none, otherwise `length:key`), header (JSON), a line break, the data as
+--              it is. Written once, never changed
 --   :states    hash, event id → state, attempts, sequence, created, due, at, token, key, error (MessagePack, see S…)
 --   :pending   sorted set of what may be claimed, by the time of its next attempt (ms)
 --   :leased    sorted set of what a relay has claimed, by the end of its lease (ms)
@@ -165,25 +166,36 @@ local function outbox_remove(box, member, state, now)
   if head then outbox_advance(box, state[S_KEY], now) end
 end
 
+-- An entry taken apart: key or false, where its header begins, where that ends.
+local function outbox_parts(body)
+  local key, from = false, 2
+  local length = string.match(body, '^(%d+):')
+  if length then
+    from = #length + 2
+    key = string.sub(body, from, from + tonumber(length) - 1)
+    from = from + tonumber(length)
+  end
+  return key, from, (string.find(body, '\n', from, true) or #body + 1) - 1
+end
+
 -- What the state of an entry is when nobody has kept it: as if it had just come.
-local function outbox_anew(box, id, body, now)
-  local good, header = pcall(cjson.decode, string.match(body, '^[^\n]*'))
-  local key = good and type(header) == 'table' and type(header.key) == 'string' and header.key or false
-  return { 'ready', 0, outbox_sequence(box, now), now, now, now, false, key, false }
+local function outbox_anew(box, body, now)
+  return { 'ready', 0, outbox_sequence(box, now), now, now, now, false, outbox_parts(body), false }
 end
 
 -- An entry as a person sees it: member, state, attempts, created, due, at, key, error, header.
 local function outbox_shown(box, member, state)
   local body = redis.call('HGET', box.entries, outbox_id(member)) or ''
+  local _, from, to = outbox_parts(body)
   return {
     member, state[S_STATE], state[S_ATTEMPTS], state[S_CREATED], state[S_DUE], state[S_AT], state[S_KEY],
-    state[S_ERROR], string.match(body, '^[^\n]*'),
+    state[S_ERROR], string.sub(body, from, to),
   }
 end
 
 -- An entry whose state is gone starts anew, at the place it has.
 local function outbox_restore(box, member, body, now)
-  local state = outbox_anew(box, outbox_id(member), body, now)
+  local state = outbox_anew(box, body, now)
   state[S_SEQUENCE] = tonumber(string.sub(member, 1, 16))
   redis.call('ZREM', box.pending, member)
   outbox_offer(box, member, state, 'ready', now, now)
