@@ -30,7 +30,9 @@ export function judge({ status, retryAfter }: Answer, now: number, longest: numb
 /** Seconds, or a date; milliseconds from now, within bounds. What is neither says nothing. */
 export function delayOf(text: string, now: number, longest: number): number | undefined {
   const trimmed = text.trim()
-  const at = /^\d+$/.test(trimmed) ? now + Number(trimmed) * 1000 : Date.parse(trimmed)
+  // Date.parse makes a date of nearly anything; one of HTTP begins with its day.
+  const date = /^(Mon|Tue|Wed|Thu|Fri|Sat|Sun)/.test(trimmed) ? Date.parse(trimmed) : Number.NaN
+  const at = /^\d+$/.test(trimmed) ? now + Number(trimmed) * 1000 : date
   return Number.isNaN(at) ? undefined : Math.min(longest, Math.max(0, at - now))
 }
 

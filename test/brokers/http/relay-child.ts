@@ -1,0 +1,22 @@
+/** A relay from an outbox to a receiver, to be killed. Arguments: database, url. */
+import pg from 'pg'
+import { Relay, run, shutdownSignal } from '../../../src/index.ts'
+import { postgres } from '../../../src/postgres/index.ts'
+import { sender } from './support.ts'
+
+const [database, url] = process.argv.slice(2) as [string, string]
+const pool = new pg.Pool({ connectionString: database, max: 10 })
+pool.on('error', () => {})
+const relay = new Relay({
+  from: postgres({ pool }).outbox,
+  to: sender(url),
+  lease: '1s',
+  poll: '20ms',
+  maxPoll: '100ms',
+  maxBatch: 50,
+  batch: 50,
+  breaker: { min: 20, max: 200 },
+})
+console.log('ready')
+await run([relay], { signal: shutdownSignal() })
+await pool.end()
