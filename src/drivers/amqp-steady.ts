@@ -49,13 +49,16 @@ export class SteadyAmqp {
     return await orAborted(this.#current, signal)
   }
 
-  /** Asks the server, within the time a question may take; a connection that does not answer is ended. */
-  async ask<T>({ connection }: OpenAmqp, what: string, work: Promise<T>): Promise<T> {
+  /**
+   * Asks the server, within the time a question may take. A connection that does not answer is ended, unless it is
+   * blocked: then the server is not listening, and will again.
+   */
+  async ask<T>(open: OpenAmqp, what: string, work: Promise<T>): Promise<T> {
     const { clock, timeout } = this.#settings
     const answered = new AbortController()
     const late = clock.sleep(timeout, answered.signal).then((): T | Promise<T> => {
       if (answered.signal.aborted) return work
-      sever(connection)
+      if (open.blocked === undefined) sever(open.connection)
       throw new Unavailable(`RabbitMQ has not answered within ${timeout} ms: ${what}`)
     })
     try {

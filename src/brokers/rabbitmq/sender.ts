@@ -71,8 +71,7 @@ export class Sender {
     let line: Line
     try {
       line = await orAborted(this.#ready(), signal)
-      const { blocked } = line.open
-      if (blocked !== undefined) throw new Unavailable(`RabbitMQ takes no messages at present: ${blocked}`)
+      refuseBlocked(line.open)
     } catch (error) {
       return items.map(() => ({ kind: 'down', error }))
     }
@@ -113,7 +112,8 @@ export class Sender {
       await clock.sleep(timeout, over.signal)
       signal?.removeEventListener('abort', onAbort)
     }
-    if (waiting > 0 && !signal?.aborted) this.#retire(line)
+    // A blocked server confirms when it listens again. One that says nothing without a reason is given up.
+    if (waiting > 0 && !signal?.aborted && line.open.blocked === undefined) this.#retire(line)
     const missing = (): Sent => {
       const why = signal?.aborted ? 'nobody waits for it any more' : `${timeout} ms have passed`
       return { kind: 'down', error: new Unavailable(`${where}: no confirm, and ${why}`) }
@@ -167,6 +167,7 @@ export class Sender {
     const { amqp, prepare } = this.#settings
     try {
       const open = await amqp.open()
+      refuseBlocked(open)
       await prepare(open)
       const channel = await amqp.ask(open, 'to open a channel', open.connection.createConfirmChannel())
       const line: Line = { open, channel, entries: new Set(), error: undefined, ended: false }
@@ -185,7 +186,6 @@ export class Sender {
     }
   }
 
-  /** A confirm that comes too late must not be taken for another's: the channel is given up. */
   #retire(line: Line): void {
     this.#forget(line)
     this.#closeChannel(line)
@@ -220,6 +220,11 @@ export class Sender {
     const cause = line.error ?? error
     return new Unavailable(`${where}: the channel was closed: ${errorSummary(cause)}`, { cause })
   }
+}
+
+/** While it is blocked the server hears nothing, so that nothing is asked or sent either. */
+function refuseBlocked({ blocked }: OpenAmqp): void {
+  if (blocked !== undefined) throw new Unavailable(`RabbitMQ takes no messages at present: ${blocked}`)
 }
 
 /** The oldest that it can be: messages alike share their fate. */

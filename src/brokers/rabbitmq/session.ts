@@ -43,7 +43,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   #stock: RabbitmqDelivery[] = []
   /** Nothing anybody could handle, and what has not waited long enough: to be sent on. */
   #moves: Move[] = []
-  #moving: Promise<void> = Promise.resolve()
+  #moving: Promise<void> | undefined
   #closed = false
 
   constructor(settings: SourceSettings, parts: SessionParts) {
@@ -74,11 +74,10 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   async take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly RabbitmqDelivery[]> {
     if (this.#over || signal.aborted) return []
     if (this.#moves.length > 0) {
-      try {
-        await this.#moveOn()
-      } catch (error) {
-        if (this.#stock.length === 0) throw error
-      }
+      const moving = this.#moveOn()
+      // A server that takes no copies at present must not keep from handling what can be handled.
+      if (this.#stock.length > 0) moving.catch(() => {})
+      else await orAborted(moving, signal)
     }
     if (this.#over || signal.aborted || this.#stock.length === 0) return []
     let given = 1
@@ -201,16 +200,19 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     return { raw, outgoing: againCopy(this.#settings.plan, raw, attempts, 0) }
   }
 
-  async #moveOn(): Promise<void> {
-    const turn = this.#moving.then(async () => {
-      const moves = this.#moves
-      this.#moves = []
-      const failure = await this.#move(moves)
-      this.#moves = [...moves.filter(({ raw }) => this.#unacked.has(raw)), ...this.#moves]
-      if (failure !== undefined) throw failure
+  #moveOn(): Promise<void> {
+    this.#moving ??= this.#moveAll().finally(() => {
+      this.#moving = undefined
     })
-    this.#moving = turn.catch(() => {})
-    await turn
+    return this.#moving
+  }
+
+  async #moveAll(): Promise<void> {
+    const moves = this.#moves
+    this.#moves = []
+    const failure = await this.#move(moves)
+    this.#moves = [...moves.filter(({ raw }) => this.#unacked.has(raw)), ...this.#moves]
+    if (failure !== undefined) throw failure
   }
 
   /** Sends, and acks what the server has confirmed. Answers what went wrong with the first that it has not. */
@@ -243,6 +245,16 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     const closing = Promise.resolve().then(() => channel.close())
     amqp.ask(open, 'to close a channel', closing).catch(() => {})
   }
+}
+
+/** Whoever waits for it may stop waiting; the work goes on. */
+async function orAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
+  work.catch(() => {})
+  const stop = new AbortController()
+  const aborted = new Promise<void>((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { signal: stop.signal })
+  })
+  await Promise.race([work, aborted]).finally(() => stop.abort())
 }
 
 function channelLost(why: string, cause: unknown): WaybillError {
