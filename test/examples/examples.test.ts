@@ -3,10 +3,15 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { freshDatabase, without } from '../support/services.ts'
+import { freshDatabase, service, without } from '../support/services.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const examples = readdirSync(join(root, 'examples')).filter((name) => /^[0-9].*\.ts$/.test(name))
+
+/** Examples that need a server, and the variable in which they look for its URL. */
+const servers: Record<string, { server: string; variable: string }> = {
+  '04-rabbitmq.ts': { server: 'rabbitmq', variable: 'RABBITMQ_URL' },
+}
 
 /** Starting a PostgreSQL inside a process takes seconds, on a busy machine many. */
 const SLOW = 170_000
@@ -36,7 +41,7 @@ beforeAll(async () => {
 describe('examples', () => {
   test('there are some', () => expect(examples).toContain('01-router.ts'))
 
-  const embedded = examples.filter((name) => name !== '03-postgres-js.ts')
+  const embedded = examples.filter((name) => name !== '03-postgres-js.ts' && !(name in servers))
   test.each(embedded)('%s prints what its .out file says', { timeout: SLOW }, async (name) => {
     expect(await example(name)).toEqual({ code: 0, output: expected(name), errors: '' })
   })
@@ -54,6 +59,17 @@ describe('examples', () => {
       await database.drop()
     }
   })
+
+  for (const [name, { server, variable }] of Object.entries(servers)) {
+    test.skipIf(without(server))(
+      `${name} prints what its .out file says, on ${server}`,
+      { timeout: SLOW },
+      async () => {
+        const env = { [variable]: service(server).url }
+        expect(await example(name, env)).toEqual({ code: 0, output: expected(name), errors: '' })
+      },
+    )
+  }
 
   const example = (name: string, env = {}) => node(['--import', 'tsx', join('examples', name)], env)
   const expected = (name: string) => readFileSync(join(root, 'examples', name.replace(/\.ts$/, '.out')), 'utf8')
