@@ -49,6 +49,8 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     const given = generation.give(count, bytes)
     for (const delivery of given) this.#out.add(delivery)
     if (given.length > 0) this.#member.wake()
+    // What nobody was given, because it was for others, is over too.
+    else await this.#commit(generation)
     return given
   }
 

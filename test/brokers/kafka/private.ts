@@ -1,0 +1,36 @@
+/** Kafka servers of one test file's own, to crash at will, and behind a bad network. */
+import { afterAll } from 'vitest'
+import { kafka } from '../../../scripts/services/kinds/kafka.ts'
+import { freePort } from '../../../scripts/services/ports.ts'
+import { startPrivate } from '../../../scripts/services/provision.ts'
+import { openRun, type Run } from '../../../scripts/services/run.ts'
+import * as control from '../../../scripts/services/server.ts'
+import type { Server } from '../../../scripts/services/types.ts'
+import { type FaultProxy, faultProxy } from '../../../src/testing/index.ts'
+
+let run: Promise<Run> | undefined
+const servers: Server[] = []
+const proxies: FaultProxy[] = []
+
+afterAll(async () => {
+  await Promise.all(proxies.map((proxy) => proxy.close()))
+  await Promise.all(servers.map((server) => control.stop(server, 'immediate')))
+  await (await run)?.close()
+})
+
+export async function privateKafka(settings: Record<string, string> = {}): Promise<Server> {
+  run ??= openRun()
+  const server = await startPrivate(kafka, { run: (await run).dir, settings })
+  servers.push(server)
+  return server
+}
+
+/** A server that tells its clients to come through the proxy: what it advertises is where they go. */
+export async function kafkaBehindProxy(): Promise<{ server: Server; proxy: FaultProxy; url: string }> {
+  const listen = await freePort()
+  const server = await privateKafka({ 'advertised.listeners': `PLAINTEXT://127.0.0.1:${listen}` })
+  const { hostname: host, port } = new URL(server.url)
+  const proxy = await faultProxy({ host, port: Number(port), listen })
+  proxies.push(proxy)
+  return { server, proxy, url: `kafka://127.0.0.1:${listen}` }
+}
