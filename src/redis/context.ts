@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { describe, WaybillError } from '../core/index.ts'
+import { has } from '../drivers/recognise.ts'
 import type { RedisArg } from '../drivers/redis.ts'
 import { isIoRedis } from '../drivers/redis-ioredis.ts'
 import { isNodeRedis } from '../drivers/redis-node.ts'
@@ -55,10 +56,11 @@ function senderOf(client: object): Send {
   if (isIoRedis(client)) return async (name, key, words) => client.callBuffer(name, [key, ...words])
   if (isNodeRedis(client)) {
     const { sendCommand } = client as { sendCommand: (...args: unknown[]) => Promise<unknown> }
-    const cluster = sendCommand.length > 2
+    const cluster = has(client, 'nodeClient')
+    const sentinel = has(client, 'getMasterNode')
     return (name, key, words) => {
-      const args = [name, key, ...words]
-      return cluster ? sendCommand.call(client, key, false, args) : sendCommand.call(client, args)
+      const where = cluster ? [key, false] : sentinel ? [false] : []
+      return sendCommand.call(client, ...where, [name, key, ...words])
     }
   }
   throw new WaybillError(

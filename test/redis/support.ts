@@ -1,24 +1,16 @@
 import { randomBytes } from 'node:crypto'
 import { Redis as IoRedis } from 'ioredis'
-import { createClient } from 'redis'
 import { afterAll, describe, test } from 'vitest'
 import { type Redis, type RedisOptions, type RedisTx, redis } from '../../src/redis/index.ts'
 import { inboxStoreSuite, type Suite, unitOfWorkSuite } from '../../src/testing/index.ts'
+
+export { ioredis, nodeRedis } from './clients.ts'
 
 let made = 0
 
 /** A tag nobody else has. */
 export function freshTag(prefix = 't'): string {
   return `${prefix}-${randomBytes(5).toString('hex')}-${++made}`
-}
-
-/** A client that opens no connection by itself: only its settings are wanted. */
-export function ioredis(url: string): IoRedis {
-  return new IoRedis(url, { lazyConnect: true })
-}
-
-export function nodeRedis(url: string): object {
-  return createClient({ url })
 }
 
 const readers = new Map<string, IoRedis>()

@@ -1,0 +1,130 @@
+import { beforeAll, describe, expect, test } from 'vitest'
+import { redisStreams } from '../../src/brokers/redis-streams/index.ts'
+import { encodeData, event } from '../../src/core/index.ts'
+import { slotOf } from '../../src/drivers/redis-slot.ts'
+import { Relay, transactional } from '../../src/outbox/index.ts'
+import { redis, redisFromContext } from '../../src/redis/index.ts'
+import { Router } from '../../src/router/index.ts'
+import { cluster, sentinel } from '../support/redis-topologies.ts'
+import { describeWith } from '../support/services.ts'
+import { conformance, freshTag, storeOf } from './support.ts'
+
+const Placed = event<{ n: number }>('order.placed')
+const Invoiced = event<{ n: number }>('invoice.sent')
+const NEVER = new AbortController().signal
+
+describeWith(['redis'], 'redis in a cluster', () => {
+  let nodes: Awaited<ReturnType<typeof cluster>>
+  beforeAll(async () => {
+    nodes = await cluster()
+  })
+  const drivers = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
+
+  for (const [driver, client] of Object.entries(drivers)) {
+    describe(driver, () => {
+      conformance(`${driver} in a cluster`, client)
+
+      test('a whole service works on whichever node its tag is, and forwards to all of them', async () => {
+        const tags = Array.from({ length: 6 }, () => freshTag())
+        expect(new Set(tags.map((tag) => Math.floor((slotOf(tag) * 3) / 16384))).size).toBeGreaterThan(1)
+        const streams = redisStreams({ client: client() })
+        for (const tag of tags) {
+          const db = storeOf(client(), { tag })
+          const router = new Router('billing').use(transactional(db)).on(Placed, async ({ data }, { tx }) => {
+            tx.incrby(db.key('total'), data.n)
+            return Invoiced({ n: data.n })
+          })
+          const incoming = streams.publisher({ stream: db.key('orders') })
+          const order = encodeData(Placed({ n: 7 }))
+          await incoming.publish([order, order], NEVER)
+          const consumer = router.consume(streams.source({ stream: db.key('orders'), group: 'billing', block: 20 }))
+          expect(await consumer.runOnce()).toMatchObject({ taken: 2 })
+          await consumer.stop()
+          expect(String(await db.connection.command(['get', db.key('total')]))).toBe('7')
+          const destination = freshTag('elsewhere')
+          const to = streams.publisher({ stream: destination })
+          const relay = new Relay({ from: streams.source({ ...db.outbox.forwarding, block: 20 }), to })
+          expect(await relay.runOnce()).toMatchObject({ done: 1 })
+          await relay.stop()
+          expect(await db.connection.command(['xlen', destination])).toBe(1)
+          expect(await db.connection.command(['xlen', db.outbox.stream])).toBe(0)
+          for (const publisher of [incoming, to]) await publisher.close!()
+        }
+        await streams.close()
+      })
+
+      test('keys of different slots are refused before anything is sent, and so is the wish to have them', async () => {
+        const db = storeOf(client())
+        const failing = db.withTransaction(async (tx) => {
+          tx.set(db.key('here'), '1')
+          tx.set('elsewhere', '1')
+        })
+        await expect(failing).rejects.toMatchObject({ code: 'CROSSSLOT' })
+        expect(await db.connection.command(['exists', db.key('here')])).toBe(0)
+        expect(() => redis({ client: client(), tag: 't', anySlot: true })).toThrow(/one slot only/)
+      })
+
+      test('adapters write at once outside of a unit of work', async () => {
+        const given = client()
+        await given.connect()
+        const db = storeOf(given)
+        await redisFromContext(given).set(db.key('k'), 'v')
+        expect(String(await db.connection.command(['get', db.key('k')]))).toBe('v')
+        if ('disconnect' in given && !('destroy' in given)) given.disconnect()
+        else (given as { destroy(): void }).destroy()
+      })
+    })
+  }
+})
+
+describeWith(['redis'], 'redis behind sentinels', () => {
+  let set: Awaited<ReturnType<typeof sentinel>>
+  beforeAll(async () => {
+    set = await sentinel()
+  })
+  describe('ioredis', () => {
+    conformance('ioredis through sentinels', () => set.ioredis())
+  })
+  describe('node-redis', () => {
+    conformance('node-redis through sentinels', () => set.nodeRedis())
+  })
+
+  test('adapters write at once outside of a unit of work, with either driver', async () => {
+    for (const given of [set.ioredis(), set.nodeRedis()]) {
+      const db = storeOf(set.ioredis())
+      await given.connect()
+      await redisFromContext(given).set(db.key('k'), 'v')
+      expect(String(await db.connection.command(['get', db.key('k')]))).toBe('v')
+      if ('destroy' in given) given.destroy()
+      else given.disconnect()
+    }
+  })
+
+  test('a failover in the middle of a unit: it fails as nobody’s fault, and the next goes to the new master', async () => {
+    const db = storeOf(set.ioredis(), { timeout: '2s' })
+    const key = { subscriber: 's', source: '/s', id: '1' }
+    await db.withTransaction(async (tx) => tx.incr(db.key('count')))
+    const old = await set.master()
+    const unlucky = db.withTransaction(async (tx) => {
+      await db.inbox.receive(tx, key)
+      tx.incr(db.key('count'))
+      await old.stop('kill')
+    })
+    await expect(unlucky).rejects.toThrow()
+    await set.failedOver(old)
+    // The new master may have the mark, which then runs out, or not.
+    for (let done = false; !done; ) {
+      await db
+        .withTransaction(async (tx) => {
+          const answer = await db.inbox.receive(tx, key)
+          done = answer !== 'busy'
+          if (answer === 'new') tx.incr(db.key('count'))
+          if (answer === 'busy') await db.inbox.forget(key)
+        })
+        .catch(() => {
+          done = false
+        })
+    }
+    expect(String(await db.connection.command(['get', db.key('count')]))).toBe('2')
+  })
+})
