@@ -19,7 +19,12 @@ function contestants(events: number): Record<string, Contestant> {
     relay('owner_update', 'tuned; keeps published events', { ...TUNED, reader: 'owner' }),
     relay('owner_update defaults', 'all defaults', {}),
     relay('lease', 'tuned; removes', { ...TUNED, reader: 'lease', deleteOnPublish: true }),
-    { name: 'bare', by: 'bare', events, how: 'pending scan of 1000 and fenced removal, nothing else' },
+    {
+      name: 'bare',
+      by: 'bare',
+      events,
+      how: 'pending scan of 1000 without what is in flight, fenced removal, nothing else',
+    },
     { name: 'graphile', by: 'graphile-worker', events, how: 'local queue 500, 24 at once, completed in batches' },
     { name: 'pg_boss', by: 'pg-boss', events, how: 'batches of 1000, burst while full, two workers' },
   ]

@@ -57,7 +57,9 @@ export interface FlowLimits {
   readonly window: number
   readonly count: number
   readonly bytes: number
+  /** How many to ask for at first, and at most. */
   readonly take: number
+  readonly most: number
   readonly poll: { readonly base: number; readonly max: number }
   readonly grace: number
   readonly retry: RetryPolicy
@@ -77,6 +79,7 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
   const concurrency = wholeNumber(`${where}: concurrency`, options.concurrency ?? usual)
   const window = size * concurrency
   const count = options.buffer?.count ?? window + Math.max(size, concurrency)
+  const take = wholeNumber(`${where}: take`, options.take ?? 100)
   const base = milliseconds(options.poll?.base ?? '1s', `${where}: poll.base`)
   const max = milliseconds(options.poll?.max ?? '5s', `${where}: poll.max`)
   return {
@@ -84,7 +87,9 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
     window,
     count: wholeNumber(`${where}: buffer.count`, count),
     bytes: wholeNumber(`${where}: buffer.bytes`, options.buffer?.bytes ?? 64 * 1024 * 1024),
-    take: wholeNumber(`${where}: take`, options.take ?? 100),
+    take,
+    // Batches come one by one: the next is read while this one is worked on.
+    most: size === 1 ? count : Math.min(count, Math.max(take, size)),
     poll: { base, max: Math.max(base, max) },
     grace: milliseconds(options.grace ?? '10s', `${where}: grace`),
     retry: retryPolicy(`${where}: retry`, withAttempts(options.retry, defaults.attempts), options.random),

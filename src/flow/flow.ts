@@ -171,7 +171,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
 
   async #takeAll(session: Session<D>, pump: Pump<D>, over: AbortSignal): Promise<void> {
     const { hand } = pump
-    let ask = Math.min(this.#limits.take, this.#limits.count)
+    let ask = Math.min(this.#limits.take, this.#limits.most)
     let idle = this.#limits.poll.base
     const room = (): boolean => {
       if (hand.full) return false
@@ -187,7 +187,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       try {
         hand.beginTake()
         try {
-          taken = await session.take({ count, bytes: this.#limits.bytes - hand.bytes }, over)
+          taken = await session.take({ count, bytes: this.#limits.bytes - hand.bytes, again: true }, over)
         } finally {
           if (over.aborted) pump.close()
           pump.accept(taken)
@@ -208,7 +208,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       }
       if (telemetry['flow.taken'].active) telemetry['flow.taken'].publish({ flow: this.name, count: taken.length })
       ask =
-        taken.length >= ask ? Math.min(ask * 2, this.#limits.count) : Math.min(this.#limits.take, this.#limits.count)
+        taken.length >= count ? Math.min(ask * 2, this.#limits.most) : Math.min(this.#limits.take, this.#limits.most)
       idle = this.#limits.poll.base
     }
   }

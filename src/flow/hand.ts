@@ -95,11 +95,11 @@ export class Hand<D extends Delivery<Message>> {
     for (let i = 0; i < run.length; i++) {
       const delivery = run[i]!
       const { key } = delivery
-      if (began > 0) this.#tell(delivery, DONE, undefined, began)
       this.settle(delivery, DONE)
       // Of a run of one key only the last one opens the lane.
       if (key !== undefined && run[i + 1]?.key !== key) this.lanes.finished(key)
     }
+    if (began > 0) this.#tell(run, DONE, undefined, began)
   }
 
   /** Not all of a run arrived. Answers those whose failure was not their own: they are as they were. */
@@ -130,7 +130,7 @@ export class Hand<D extends Delivery<Message>> {
         rest.push(run[i]!)
         continue
       }
-      if (began > 0) this.#tell(run[i]!, DONE, undefined, began)
+      if (began > 0) this.#tell([run[i]!], DONE, undefined, began)
       this.settle(run[i]!, DONE)
     }
     const { key } = run[from]!
@@ -148,7 +148,7 @@ export class Hand<D extends Delivery<Message>> {
     const delivery = failed!
     const { key } = delivery
     const settlement = this.#settlement(delivery, failure)
-    if (began > 0) this.#tell(delivery, settlement, failure.error, began)
+    if (began > 0) this.#tell([delivery], settlement, failure.error, began)
     if (settlement.kind === 'dead') this.#tellDead(delivery, settlement.reason)
     if (this.closing) {
       this.settle(delivery, settlement)
@@ -250,12 +250,18 @@ export class Hand<D extends Delivery<Message>> {
     else this.lanes.unhold(key)
   }
 
-  #tell(delivery: D, settlement: Settlement, error: unknown, began: number): void {
+  /** Of those that ended alike. */
+  #tell(run: readonly D[], { kind: result }: Settlement, error: unknown, began: number): void {
     const { flow, clock } = this.#settings
-    const { type, id, tenant } = delivery.message
     const took = clock.monotonic() - began
-    const attempt = delivery.attempts + 1
-    telemetry['message.handled'].publish({ flow, type, id, tenant, result: settlement.kind, took, attempt, error })
+    if (telemetry['messages.handled'].active) {
+      for (const alike of byType(run)) telemetry['messages.handled'].publish({ flow, result, took, ...alike })
+    }
+    if (!telemetry['message.handled'].active) return
+    for (const { message, attempts } of run) {
+      const { type, id, tenant } = message
+      telemetry['message.handled'].publish({ flow, type, id, tenant, result, took, attempt: attempts + 1, error })
+    }
   }
 
   #tellDead(delivery: D, reason: string): void {
@@ -263,4 +269,22 @@ export class Hand<D extends Delivery<Message>> {
     const attempt = delivery.attempts + 1
     telemetry['message.dead'].publish({ flow: this.#settings.flow, type, id, reason, attempt, tenant })
   }
+}
+
+/** How many of each type and tenant. Mostly they are all of one, or of a few. */
+function byType(run: readonly Delivery<Message>[]): { type: string; tenant: string | undefined; count: number }[] {
+  const groups: { type: string; tenant: string | undefined; count: number }[] = []
+  let group: (typeof groups)[number] | undefined
+  for (const { message } of run) {
+    const { type, tenant } = message
+    if (group?.type !== type || group.tenant !== tenant) {
+      group = groups.find((other) => other.type === type && other.tenant === tenant)
+      if (group === undefined) {
+        group = { type, tenant, count: 0 }
+        groups.push(group)
+      }
+    }
+    group.count++
+  }
+  return groups
 }

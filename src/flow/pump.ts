@@ -17,7 +17,7 @@ export interface PumpSettings<D extends Delivery<Message>> extends HandSettings,
   readonly changes: Changes
 }
 
-const handled = telemetry['message.handled']
+const handled = [telemetry['message.handled'], telemetry['messages.handled']] as const
 
 /** How soon a session that was not live is asked again, unless something else comes first. */
 const ASK_AGAIN = 250
@@ -164,7 +164,7 @@ export class Pump<D extends Delivery<Message>> {
 
   #run(call: Call<D>): void {
     const { step, clock } = this.#settings
-    call.began = handled.active ? clock.monotonic() : 0
+    call.began = handled[0].active || handled[1].active ? clock.monotonic() : 0
     if ('each' in step) this.#runOne(call, step.each)
     else this.#runBatch(call, step.batch)
   }

@@ -82,13 +82,13 @@ function writerOf(
   const send = open(client, registry, metric, labelNames)
   const hasType = labelNames.includes('type')
   const hasTenant = metric.labels.includes('tenant')
-  return (labels, value) => {
+  return (labels, value, times) => {
     if (hasType) labels['type'] = type(labels['type']!)
     if (hasTenant) {
       if (tenant === undefined) delete labels['tenant']
       else labels['tenant'] = tenant(labels['tenant']!)
     }
-    send(labels, value)
+    send(labels, value, times)
   }
 }
 
@@ -109,7 +109,7 @@ function open(client: PromClient, registry: PromRegistry, metric: Metric, labelN
   }
   const histogram = known instanceof HistogramTally ? known : new HistogramTally(name, help, labelNames, buckets)
   registry.registerMetric(histogram as never)
-  return (labels, value) => histogram.observe(labels, value)
+  return (labels, value, times) => histogram.observe(labels, value, times)
 }
 
 /** A later recorder goes on with what an earlier one has not handed over. */

@@ -51,7 +51,7 @@ export class HistogramTally {
     this.#bounds = bounds
   }
 
-  observe(labels: Labels, value: number): void {
+  observe(labels: Labels, value: number, times = 1): void {
     const key = keyOf(labels, this.#labelNames)
     let series = this.#series.get(key)
     if (series === undefined) {
@@ -60,9 +60,9 @@ export class HistogramTally {
     }
     let at = 0
     while (at < this.#bounds.length && value > this.#bounds[at]!) at++
-    series.buckets[at]!++
-    series.sum += value
-    series.count++
+    series.buckets[at]! += times
+    series.sum += value * times
+    series.count += times
   }
 
   async get(): Promise<object> {

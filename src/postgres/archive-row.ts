@@ -1,6 +1,6 @@
 import type { RawMessage } from '../core/index.ts'
 import type { Cell } from '../drivers/sql.ts'
-import { deliveryOf, rowOf } from './row.ts'
+import { deliveryOf } from './row.ts'
 
 /** A whole row as text, for showing and archiving. Times are ISO 8601, bytes are hex. */
 export interface StoredRow {
@@ -53,5 +53,5 @@ export function messageOfStored(row: StoredRow): RawMessage {
     row.payload,
     row.payload_bytes,
   ]
-  return deliveryOf(rowOf(cells)).message as RawMessage
+  return deliveryOf(cells).message as RawMessage
 }

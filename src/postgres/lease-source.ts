@@ -3,7 +3,17 @@ import { type Connection, type Database, numberArray, textArray } from '../drive
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import { type Becoming, becoming } from './becoming.ts'
 import type { OutboxNames } from './names.ts'
-import { deliveryOf, largePayloads, type OutboxDelivery, type Row, rowOf, withinBytes } from './row.ts'
+import {
+  attemptsOf,
+  deliveriesOf,
+  idOf,
+  type OutboxDelivery,
+  type Row,
+  sequenceOf,
+  stateOf,
+  typeOf,
+  withinBytes,
+} from './row.ts'
 import { sql } from './sql.generated.ts'
 
 export interface LeaseOptions {
@@ -50,6 +60,15 @@ export function leaseSource(options: LeaseOptions): Source<OutboxDelivery> {
 const EXPIRED = 16
 const MORE_EXPIRED = 17
 const MOST_APART = 100
+/** Ready events are looked for from the very left this often, and whenever there are not enough behind the last. */
+const CLAIM_ALL_EVERY = 1000
+
+/** A claim under way; `claimed` is what it has brought so far. */
+interface Claim {
+  readonly asked: number
+  readonly rows: Promise<readonly Row[]>
+  claimed: readonly Row[]
+}
 
 class LeaseSession implements Session<OutboxDelivery> {
   readonly extendEvery: number
@@ -70,6 +89,10 @@ class LeaseSession implements Session<OutboxDelivery> {
   /** Others wait for them. Not for long: one may need others that arrive, to be told from an outage. */
   #patient = true
   #waiting: AbortController | undefined
+  #ahead: Claim | undefined
+  /** The highest number claimed so far, while claims come full. */
+  #mark = '-1'
+  #allAt = 0
 
   constructor(options: LeaseOptions, reader: Connection, writer: Connection) {
     this.#options = options
@@ -97,37 +120,58 @@ class LeaseSession implements Session<OutboxDelivery> {
     return false
   }
 
-  async take({ count, bytes }: Demand): Promise<readonly OutboxDelivery[]> {
-    const { lease, clock } = this.#options
+  async take({ count, bytes, again = false }: Demand): Promise<readonly OutboxDelivery[]> {
     // What may have killed a relay goes out with nothing else in hand.
     if (this.#apart && this.#inHand.size > 0) return []
-    const asked = clock.monotonic()
-    const claimed = await this.#claim(count)
-    const fitting = withinBytes(claimed, bytes)
-    if (fitting.length < claimed.length) await this.#giveBack(claimed.slice(fitting.length))
-    const large = await largePayloads(this.#reader, this.#sql.large, fitting)
-    if (claimed.length > 0) this.#claimed = Math.min(this.#claimed, asked + lease * 0.9)
-    return fitting.map((row) => {
-      const payload = large.get(row.eventId)
-      const delivery = payload === undefined ? deliveryOf(row) : deliveryOf(row, payload.json, payload.hex)
-      this.#inHand.set(row.eventId, delivery)
-      return delivery
-    })
+    const { asked, rows } = this.#ahead ?? this.#ask(count)
+    this.#ahead = undefined
+    const claimed = await rows
+    const wanted = withinBytes(claimed.slice(0, count), bytes)
+    this.#more(claimed.slice(wanted.length), asked, again && claimed.length >= count ? count : 0)
+    const deliveries = await deliveriesOf(this.#reader, this.#sql.large, wanted)
+    if (deliveries.length > 0) this.#claimed = Math.min(this.#claimed, asked + this.#options.lease * 0.9)
+    for (const delivery of deliveries) this.#inHand.set(delivery.eventId, delivery)
+    return deliveries
+  }
+
+  #ask(count: number): Claim {
+    const claim: Claim = { asked: this.#options.clock.monotonic(), rows: this.#claim(count), claimed: [] }
+    claim.rows.then(
+      (rows) => {
+        claim.claimed = rows
+      },
+      () => {},
+    )
+    return claim
+  }
+
+  /** What was claimed and not wanted comes next. While claims come full, the next is made before it is wanted. */
+  #more(left: readonly Row[], asked: number, next: number): void {
+    if (left.length > 0) this.#ahead = { asked, rows: Promise.resolve(left), claimed: left }
+    else if (next > 0 && !this.#apart) this.#ahead = this.#ask(next)
   }
 
   async #claim(count: number): Promise<readonly Row[]> {
-    const { lease, attempts } = this.#options
+    const { lease, attempts, clock } = this.#options
+    const now = clock.monotonic()
+    if (now >= this.#allAt) {
+      this.#allAt = now + CLAIM_ALL_EVERY
+      this.#mark = '-1'
+    }
+    const hinted = this.#mark !== '-1'
     const expired = this.#inHand.size > 0 ? 0 : Math.min(count, this.#few)
-    const values = [String(count), this.#token, String(lease), String(attempts), String(expired)]
-    const rows = (await this.#reader.read('lease-claim', this.#sql.claim, values)).map(rowOf)
-    const claimed = rows.filter((row) => row.state === 'leased')
-    for (const row of rows) if (row.state === 'dead') this.#tellDead(row.eventId, row.cells[7] as string, attempts)
-    if (rows.some((row) => row.cells[EXPIRED] === 't')) {
+    const values = [String(count), this.#token, String(lease), String(attempts), String(expired), this.#mark]
+    const rows = inOrder(await this.#reader.read('lease-claim', this.#sql.claim, values))
+    this.#mark = rows.length >= count ? sequenceOf(rows.at(-1)!) : '-1'
+    if (hinted && rows.length === 0) return this.#claim(count)
+    const claimed = rows.filter((row) => stateOf(row) === 'leased')
+    for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(idOf(row), typeOf(row), attempts)
+    if (rows.some((row) => row[EXPIRED] === 't')) {
       // None of those before has done harm: the next may be more.
       this.#few = Math.min(this.#few * 2, MOST_APART)
       this.#apart = true
     } else {
-      this.#apart = this.#patient && rows.some((row) => row.cells[MORE_EXPIRED] === 't')
+      this.#apart = this.#patient && rows.some((row) => row[MORE_EXPIRED] === 't')
     }
     return rows.length > 0 && claimed.length === 0 ? this.#claim(count) : claimed
   }
@@ -157,12 +201,6 @@ class LeaseSession implements Session<OutboxDelivery> {
     return batch.length - changed
   }
 
-  #giveBack(rows: readonly Row[]): Promise<number> {
-    return this.#become(
-      rows.map((row) => ({ id: row.eventId, becomes: 'ready', attempts: Number(row.cells[11] ?? 0) })),
-    )
-  }
-
   #become(rows: readonly Becoming[]): Promise<number> {
     const values = [
       this.#token,
@@ -181,9 +219,11 @@ class LeaseSession implements Session<OutboxDelivery> {
     // What is claimed from here on is not among these, and this renewal says nothing about it.
     this.#renewed = Math.min(this.#renewed, this.#claimed)
     this.#claimed = Number.POSITIVE_INFINITY
-    if (deliveries.length > 0) {
-      const ids = textArray(deliveries.map((delivery) => delivery.eventId))
-      await this.#writer.run('lease-extend', this.#sql.extend, [this.#token, ids, String(lease)])
+    const ahead = this.#ahead
+    const ids = [...deliveries.map((delivery) => delivery.eventId), ...(ahead?.claimed ?? []).map(idOf)]
+    if (ahead !== undefined && ahead.claimed.length > 0) this.#ahead = { ...ahead, asked }
+    if (ids.length > 0) {
+      await this.#writer.run('lease-extend', this.#sql.extend, [this.#token, textArray(ids), String(lease)])
     }
     if (!(await allowed())) this.#lose(new WaybillError('TERM_LOST', 'relays that own the table have taken over'))
     if (this.#apart && deliveries.length > 0) this.#patient = this.#apart = false
@@ -193,7 +233,9 @@ class LeaseSession implements Session<OutboxDelivery> {
   /** What was not settled is given back: waiting for the end of its lease would cost it an attempt. */
   async close(): Promise<void> {
     const gone = this.#lost.signal.aborted
+    const ahead = gone ? [] : await this.#ahead?.rows.catch(() => [])
     const left = [...this.#inHand.values()].map((delivery) => becoming(delivery, RELEASE))
+    left.push(...(ahead ?? []).map(givenBack))
     this.#inHand.clear()
     if (!gone && left.length > 0) await this.#become(left).catch(() => {})
     await Promise.all([this.#reader.release(gone), this.#writer.release(gone)])
@@ -214,4 +256,12 @@ class LeaseSession implements Session<OutboxDelivery> {
   #lose(reason: unknown): void {
     if (!this.#lost.signal.aborted) this.#lost.abort(reason)
   }
+}
+
+function givenBack(row: Row): Becoming {
+  return { id: idOf(row), becomes: 'ready', attempts: attemptsOf(row) }
+}
+
+function inOrder(rows: readonly Row[]): readonly Row[] {
+  return [...rows].sort((a, b) => Number(sequenceOf(a)) - Number(sequenceOf(b)))
 }

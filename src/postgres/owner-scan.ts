@@ -2,11 +2,16 @@ import type { Clock, Settlement } from '../core/index.ts'
 import { type Connection, textArray } from '../drivers/sql.ts'
 import type { Demand } from '../flow/index.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
-import { deliveryOf, largePayloads, type OutboxDelivery, type Row, rowOf, withinBytes } from './row.ts'
+import { Floor } from './owner-floor.ts'
+import { deliveriesOf, isBlocked, keyOf, type OutboxDelivery, type Row, sequenceOf, withinBytes } from './row.ts'
 import { sql } from './sql.generated.ts'
 
 const LOOK_FOR_OPEN_KEYS_EVERY = 1000
 const OPEN_KEYS_AT_ONCE = 200
+const SCAN_ALL_EVERY = 1000
+/** Who writes is asked at most this often, and only after this many rows. */
+const WRITERS_EVERY = 50
+const WRITERS_AFTER = 1000
 
 /**
  * What the owner reads next. Three places hold what can be dispatched:
@@ -18,14 +23,28 @@ const OPEN_KEYS_AT_ONCE = 200
  *
  * A row that an earlier one of its key blocks is not handed out but put into the held lane, once, so that it need not
  * be read again and again.
+ *
+ * While takes come full, the next ready rows are asked for before they are wanted, so that the server reads while this
+ * process works. What was read ahead is forgotten as soon as anything but plain success is settled: it might have
+ * blocked one of those rows.
  */
 export class OwnerScan {
   readonly #reader: Connection
   readonly #clock: Clock
-  readonly #sql: Record<'ready' | 'timers' | 'held' | 'keys' | 'look' | 'large', string>
+  readonly #sql: Record<'ready' | 'timers' | 'held' | 'keys' | 'look' | 'large' | 'writers', string>
   readonly #deadContinues: boolean
   readonly #inHand = new Map<string, OutboxDelivery>()
   readonly #openKeys = new Set<string>()
+  readonly #looksAhead: boolean
+  #ahead: Scan | undefined
+  #again = false
+  /** Grows whenever what was read before may no longer be right. */
+  #age = 0
+  readonly #floor = new Floor()
+  #asked: Promise<void> = Promise.resolve()
+  #sinceAsked = 0
+  #askAt = 0
+  #allAt = 0
   #timersAt = 0
   #keysAt = 0
   #keyCursor = ''
@@ -33,8 +52,9 @@ export class OwnerScan {
   /** The last take found nothing anywhere. */
   #quiet = false
 
-  constructor(reader: Connection, names: OutboxNames, fill: FillOptions, clock: Clock) {
+  constructor(reader: Connection, names: OutboxNames, fill: FillOptions, clock: Clock, looksAhead: boolean) {
     this.#reader = reader
+    this.#looksAhead = looksAhead
     this.#clock = clock
     this.#deadContinues = fill.deadKey === 'continue'
     const text = (name: keyof typeof sql) => names.fill(sql[name], fill)
@@ -45,6 +65,7 @@ export class OwnerScan {
       keys: text('open-keys'),
       look: text('look'),
       large: text('large-payloads'),
+      writers: text('writers'),
     }
   }
 
@@ -52,11 +73,12 @@ export class OwnerScan {
    * Up to `demand`, and what is blocked among what was read. `rung`: somebody has just said that there is something, so
    * look where new events are and hand them out before looking anywhere else.
    */
-  async take({ count, bytes }: Demand, rung: boolean): Promise<Taken> {
+  async take({ count, bytes, again = false }: Demand, rung: boolean): Promise<Taken> {
+    this.#again = again && this.#looksAhead
     const found: Row[] = []
     const blocked: Row[] = []
     const add = (rows: readonly Row[]) => {
-      for (const row of rows) if (!this.#inHand.has(row.sequence)) (row.blocked ? blocked : found).push(row)
+      for (const row of rows) if (!this.#inHand.has(sequenceOf(row))) (isBlocked(row) ? blocked : found).push(row)
     }
     if (rung) {
       this.lookEverywhere()
@@ -79,12 +101,17 @@ export class OwnerScan {
 
   /** These are in the held lane now. Whether something still blocks them is looked at next time. */
   held(rows: readonly Row[]): void {
-    for (const { key } of rows) if (key !== undefined) this.#openKeys.add(key)
+    this.#age++
+    for (const row of rows) {
+      const key = keyOf(row)
+      if (key !== undefined) this.#openKeys.add(key)
+    }
   }
 
   settled(delivery: OutboxDelivery, settlement: Settlement): void {
     this.#inHand.delete(delivery.sequence)
     const { key } = delivery
+    if (settlement.kind !== 'done' || delivery.state !== 'ready') this.#age++
     if (settlement.kind === 'release') this.lookEverywhere()
     else if (settlement.kind === 'retry') {
       this.#timersAt = Math.min(this.#timersAt, this.#clock.monotonic() + settlement.after)
@@ -104,11 +131,18 @@ export class OwnerScan {
     this.#timersAt = 0
     this.#keysAt = 0
     this.#quiet = false
+    this.#age++
+  }
+
+  /** Nothing is being read any more. */
+  async close(): Promise<void> {
+    await this.#ahead?.rows.catch(() => {})
+    await this.#asked
   }
 
   /** Whether a take would find anything now. One cheap statement, for an idle relay. */
   async look(): Promise<boolean> {
-    const [row] = await this.#reader.read('look', this.#sql.look, [this.#inHandRanges()])
+    const [row] = await this.#reader.read('look', this.#sql.look, [rangesOf(this.#numbers()), this.#begin()])
     const [ready, timer, blockers] = row!
     this.#nextTimer = timer === null ? Number.POSITIVE_INFINITY : Number(timer)
     const keys = blockers === 't' && this.#clock.monotonic() >= this.#keysAt
@@ -122,19 +156,65 @@ export class OwnerScan {
     return this.#nextTimer
   }
 
-  #ready(count: number): Promise<Row[]> {
-    return this.#read('ready', [String(count), this.#inHandRanges()])
+  async #ready(count: number): Promise<readonly Row[]> {
+    const ahead = this.#ahead
+    this.#ahead = undefined
+    let scan = ahead?.age === this.#age ? ahead : this.#scan(count)
+    let rows = await scan.rows
+    // Nothing ahead, when it was asked for: there may be something now.
+    if (scan === ahead && (rows.length === 0 || ahead.age !== this.#age)) {
+      scan = this.#scan(count)
+      rows = await scan.rows
+    }
+    const [lowest, highest] = [rows[0], rows.at(-1)].map((row) => row && Number(sequenceOf(row)))
+    this.#floor.scanned(lowest ?? Number.POSITIVE_INFINITY, highest ?? -1, scan.inHand, scan.safe)
+    if (rows.length > count) rows = rows.slice(0, count)
+    this.#askWriters(rows.length)
+    if (this.#again && rows.length === count && !rows.some(isBlocked)) {
+      this.#ahead = this.#scan(count, rows)
+      // Whoever wants them is told. Often enough nobody does.
+      this.#ahead.rows.catch(() => {})
+    }
+    return rows
   }
 
-  async #timers(count: number): Promise<Row[]> {
-    const rows = await this.#read('timers', [String(count), this.#inHandRanges()])
+  #scan(count: number, taken: readonly Row[] = []): Scan {
+    const numbers = this.#numbers(taken)
+    const values = [String(count), rangesOf(numbers), this.#begin()]
+    const [inHand = Number.POSITIVE_INFINITY] = numbers
+    return { rows: this.#read('ready', values), age: this.#age, inHand, safe: this.#floor.safe }
+  }
+
+  /** Where to begin: every now and then at the very left, whatever we believe. */
+  #begin(): string {
+    const now = this.#clock.monotonic()
+    if (now < this.#allAt) return String(this.#floor.value)
+    this.#allAt = now + SCAN_ALL_EVERY
+    return '-1'
+  }
+
+  #askWriters(rows: number): void {
+    this.#sinceAsked += rows
+    const now = this.#clock.monotonic()
+    if (this.#sinceAsked < WRITERS_AFTER || now < this.#askAt) return
+    this.#sinceAsked = 0
+    this.#askAt = now + WRITERS_EVERY
+    const asked = this.#reader.read('writers', this.#sql.writers, [])
+    this.#asked = asked.then(
+      (writers) => this.#floor.writers(writers.map(([writer]) => writer as string)),
+      () => {},
+    )
+  }
+
+  async #timers(count: number): Promise<readonly Row[]> {
+    const rows = await this.#read('timers', [String(count), rangesOf(this.#numbers())])
     // More may be due already; otherwise somebody may schedule one for the next second.
     this.#timersAt = rows.length >= count ? 0 : this.#clock.monotonic() + 1000
     return rows
   }
 
-  async #held(count: number): Promise<Row[]> {
-    const rows = await this.#read('held', [textArray([...this.#openKeys]), String(count), this.#inHandRanges()])
+  async #held(count: number): Promise<readonly Row[]> {
+    const rows = await this.#read('held', [textArray([...this.#openKeys]), String(count), rangesOf(this.#numbers())])
     if (rows.length < count) {
       // What was in hand, or blocked, is told by its settlement, or found by the next look at the keys.
       this.#openKeys.clear()
@@ -155,31 +235,46 @@ export class OwnerScan {
   async #deliveries(rows: readonly Row[], bytes: number): Promise<OutboxDelivery[]> {
     const fitting = withinBytes(rows, bytes)
     if (fitting.length < rows.length) this.lookEverywhere()
-    const large = await largePayloads(this.#reader, this.#sql.large, fitting)
-    return fitting.map((row) => {
-      const payload = large.get(row.eventId)
-      const delivery = payload === undefined ? deliveryOf(row) : deliveryOf(row, payload.json, payload.hex)
+    const deliveries = await deliveriesOf(this.#reader, this.#sql.large, fitting)
+    for (const delivery of deliveries) {
       // Whoever let a lease run out may have died of it: that counts as an attempt.
-      if (row.state === 'leased') delivery.attempts++
-      this.#inHand.set(row.sequence, delivery)
-      return delivery
-    })
-  }
-
-  async #read(place: 'ready' | 'timers' | 'held', values: readonly string[]): Promise<Row[]> {
-    return (await this.#reader.read(place, this.#sql[place], values)).map(rowOf)
-  }
-
-  /** As ranges, because what is in hand was mostly read in one go: a few, where a list would be thousands. */
-  #inHandRanges(): string {
-    const numbers = Float64Array.from(this.#inHand.keys(), Number).sort()
-    let text = ''
-    for (let from = 0, to = 0; from < numbers.length; from = to) {
-      for (to = from + 1; numbers[to] === numbers[to - 1]! + 1; ) to++
-      text += `${from === 0 ? '' : ','}[${numbers[from]},${numbers[to - 1]}]`
+      if (delivery.state === 'leased') delivery.attempts++
+      this.#inHand.set(delivery.sequence, delivery)
     }
-    return `{${text}}`
+    return deliveries
   }
+
+  #read(place: 'ready' | 'timers' | 'held', values: readonly string[]): Promise<readonly Row[]> {
+    return this.#reader.read(place, this.#sql[place], values)
+  }
+
+  /** The sequences in hand, and those of `taken`, in order. */
+  #numbers(taken: readonly Row[] = []): Float64Array {
+    const numbers = new Float64Array(this.#inHand.size + taken.length)
+    let size = 0
+    for (const sequence of this.#inHand.keys()) numbers[size++] = Number(sequence)
+    for (const row of taken) numbers[size++] = Number(sequenceOf(row))
+    return numbers.sort()
+  }
+}
+
+/** As ranges, because what is in hand was mostly read in one go: a few, where a list would be thousands. */
+function rangesOf(numbers: Float64Array): string {
+  let text = ''
+  for (let from = 0, to = 0; from < numbers.length; from = to) {
+    for (to = from + 1; numbers[to] === numbers[to - 1]! + 1; ) to++
+    text += `${from === 0 ? '' : ','}[${numbers[from]},${numbers[to - 1]}]`
+  }
+  return `{${text}}`
+}
+
+/** A scan of ready rows, and what was known when it began. */
+interface Scan {
+  readonly rows: Promise<readonly Row[]>
+  readonly age: number
+  /** The lowest number in hand. */
+  readonly inHand: number
+  readonly safe: number
 }
 
 export interface Taken {

@@ -6,7 +6,7 @@ import { type Becoming, becoming } from './becoming.ts'
 import { acquireTerm } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
 import { OwnerScan } from './owner-scan.ts'
-import type { OutboxDelivery } from './row.ts'
+import { attemptsOf, idOf, type OutboxDelivery } from './row.ts'
 import { sql } from './sql.generated.ts'
 import { Wake } from './wake.ts'
 
@@ -105,7 +105,7 @@ class OwnerSession implements Session<OutboxDelivery> {
     this.#deadline = asked + options.lease * (1 - MARGIN)
     const { names, deadKey, shard, shards, deletes, lease, clock } = options
     const fill: FillOptions = { deadKey, shard, shards }
-    this.#scan = new OwnerScan(connections.reader, names, fill, clock)
+    this.#scan = new OwnerScan(connections.reader, names, fill, clock, !options.db.single)
     this.#sql = {
       published: names.fill(sql[deletes ? 'settle-deleted' : 'settle-published']),
       mixed: names.fill(sql['settle-mixed']),
@@ -153,11 +153,7 @@ class OwnerSession implements Session<OutboxDelivery> {
     const { deliveries, blocked } = await this.#scan.take(demand, this.#wake?.rung() ?? false)
     if (deliveries.length > 0) this.#wake?.lower()
     if (blocked.length > 0) {
-      const held = blocked.map((row) => ({
-        id: row.eventId,
-        becomes: 'held' as const,
-        attempts: Number(row.cells[11] ?? 0),
-      }))
+      const held = blocked.map((row) => ({ id: idOf(row), becomes: 'held' as const, attempts: attemptsOf(row) }))
       await this.#mixed(held)
       this.#scan.held(blocked)
     }
@@ -206,6 +202,7 @@ class OwnerSession implements Session<OutboxDelivery> {
     const { member } = this.#options
     const gone = this.#lost.signal.aborted
     if (!gone) {
+      await this.#scan.close()
       await writer
         .run('release', this.#sql.release, [member, String(this.#term.shard), this.#term.epoch])
         .catch(() => {})

@@ -1,4 +1,4 @@
-import { type Extensions, type ExtensionValue, Message, type RawMessage } from '../core/index.ts'
+import { type Attributes, type Extensions, type ExtensionValue, Message, type RawMessage } from '../core/index.ts'
 import { type Cell, type Connection, textArray } from '../drivers/sql.ts'
 import { type Delivery, setTopic } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
@@ -11,19 +11,19 @@ export interface OutboxDelivery extends Delivery {
   readonly state: State
 }
 
-/** One row as the scans return it, see COLUMNS in names.ts. */
-export interface Row {
-  readonly eventId: string
-  readonly sequence: string
-  readonly state: State
-  readonly blocked: boolean
-  readonly key: string | undefined
-  /** Bytes of the payload as read; of one that was left out, as stored. */
-  readonly size: number
-  /** The payload was left out for its size. */
-  readonly large: boolean
-  readonly cells: readonly Cell[]
-}
+/** One row as the scans return it, see COLUMNS in names.ts. It is read in place: most of a relay's garbage is rows. */
+export type Row = readonly Cell[]
+
+/** The payload was left out for its size. */
+export const isLarge = (row: Row): boolean => row[13] === null && row[14] === null
+export const idOf = (row: Row): string => row[0] as string
+export const sequenceOf = (row: Row): string => row[1] as string
+export const stateOf = (row: Row): State => (row[2] as State | null) ?? 'ready'
+export const keyOf = (row: Row): string | undefined => (row[4] as string | null) ?? undefined
+export const typeOf = (row: Row): string => row[7] as string
+export const attemptsOf = (row: Row): number => (row[11] === null ? 0 : Number(row[11]))
+/** An earlier event of its key has failed or waits. */
+export const isBlocked = (row: Row): boolean => row[15] === 't'
 
 /** What `attributes` holds: everything of a CloudEvent that has no column of its own. */
 export interface StoredAttributes {
@@ -36,52 +36,41 @@ export interface StoredAttributes {
   text?: true
 }
 
-export function rowOf(cells: readonly Cell[]): Row {
-  return {
-    eventId: cells[0] as string,
-    sequence: cells[1] as string,
-    state: (cells[2] as State | null) ?? 'ready',
-    key: (cells[4] as string | null) ?? undefined,
-    size: sizeOf(cells),
-    large: cells[13] === null && cells[14] === null,
-    blocked: cells[15] === 't',
-    cells,
-  }
-}
-
-/** What is stored may be compressed: a payload that was read along is as large as its text. */
-function sizeOf(cells: readonly Cell[]): number {
-  const [text, hex] = [cells[13] as string | null, cells[14] as string | null]
+/** Bytes of the payload as read; of one that was left out, as stored: what is stored may be compressed. */
+function sizeOf(row: Row): number {
+  const text = row[13] as string | null
   if (text !== null) return text.length
-  return hex === null ? Number(cells[12]) : hex.length / 2
+  const hex = row[14] as string | null
+  return hex === null ? Number(row[12]) : hex.length / 2
 }
 
 export function deliveryOf(
   row: Row,
-  payload = row.cells[13] as string | null,
-  hex = row.cells[14] as string | null,
+  payload = row[13] as string | null,
+  hex = row[14] as string | null,
 ): OutboxDelivery {
-  const { eventId, sequence, state, key, cells } = row
-  const message = messageOf(cells, payload, hex)
-  return { message, key, attempts: Number(cells[11] ?? 0), size: row.size + 200, eventId, sequence, state }
+  return {
+    message: messageOf(row, payload, hex),
+    key: keyOf(row),
+    attempts: attemptsOf(row),
+    size: sizeOf(row) + 200,
+    eventId: idOf(row),
+    sequence: sequenceOf(row),
+    state: stateOf(row),
+  }
 }
 
-function messageOf(cells: readonly Cell[], payload: string | null, hex: string | null): RawMessage {
-  const stored: StoredAttributes = cells[10] === null ? {} : JSON.parse(cells[10] as string)
-  const { time, subject, datacontenttype, dataschema } = stored
-  const attributes = {
-    id: (cells[9] ?? cells[0]) as string,
-    source: cells[6] as string,
-    type: cells[7] as string,
-    time,
-    subject,
-    datacontenttype,
-    dataschema,
-    extensions: extensionsOf(stored, cells[4] as string | null, cells[5] as string | null, cells[8] as string | null),
-  }
+function messageOf(row: Row, payload: string | null, hex: string | null): RawMessage {
+  const stored = (row[10] === null ? {} : JSON.parse(row[10] as string)) as StoredAttributes & Partial<Attributes>
+  const attributes = stored as { -readonly [Name in keyof Attributes]: Attributes[Name] }
+  const extensions = extensionsOf(stored, row[4] as string | null, row[5] as string | null, row[8] as string | null)
+  attributes.id = (row[9] ?? row[0]) as string
+  attributes.source = row[6] as string
+  attributes.type = row[7] as string
+  attributes.extensions = extensions
   const message =
     payload === null ? rawMessage(attributes, hex ?? '', stored.text) : new Message(attributes, payload, 'json')
-  if (cells[3] !== null) setTopic(message, cells[3] as string)
+  if (row[3] !== null) setTopic(message, row[3] as string)
   return message
 }
 
@@ -114,7 +103,7 @@ function extensionsOf(
 export function withinBytes(rows: readonly Row[], bytes: number): readonly Row[] {
   let total = 0
   for (let i = 0; i < rows.length; i++) {
-    total += rows[i]!.size
+    total += sizeOf(rows[i]!)
     if (i > 0 && total > bytes) return rows.slice(0, i)
   }
   return rows
@@ -125,14 +114,14 @@ export interface LargePayload {
   readonly hex: string | null
 }
 
-/** Payloads that the scan left out for their size, by event id. */
-export async function largePayloads(
-  on: Connection,
-  text: string,
-  rows: readonly Row[],
-): Promise<Map<string, LargePayload>> {
-  const large = rows.filter((row) => row.large).map((row) => row.eventId)
-  if (large.length === 0) return new Map()
+/** The deliveries of these rows, with the payloads that the scan left out for their size. */
+export async function deliveriesOf(on: Connection, text: string, rows: readonly Row[]): Promise<OutboxDelivery[]> {
+  const large = rows.filter(isLarge).map(idOf)
+  if (large.length === 0) return rows.map((row) => deliveryOf(row))
   const found = await on.read('large-payloads', text, [textArray(large)])
-  return new Map(found.map(([id, json, hex]) => [id as string, { json, hex } as LargePayload]))
+  const payloads = new Map(found.map(([id, json, hex]) => [id as string, { json, hex } as LargePayload]))
+  return rows.map((row) => {
+    const payload = payloads.get(idOf(row))
+    return payload === undefined ? deliveryOf(row) : deliveryOf(row, payload.json, payload.hex)
+  })
 }

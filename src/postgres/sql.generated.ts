@@ -251,7 +251,7 @@ WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND exp
 ), room AS (
   SELECT CASE WHEN EXISTS (SELECT 1 FROM expired) THEN 0 ELSE $1::text::int END AS free
 ), ready AS (
-  SELECT event_id FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence
+  SELECT event_id FROM {{outbox}} WHERE state = 'ready' AND sequence > $6::text::bigint ORDER BY sequence
   LIMIT (SELECT free FROM room) FOR UPDATE SKIP LOCKED
 ), due AS (
   SELECT event_id FROM {{outbox}}
@@ -260,23 +260,21 @@ WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND exp
 ), held AS (
   SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'
   LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
-), claimed AS (
-  UPDATE {{outbox}} event SET
-    attempts = attempts + CASE WHEN state = 'leased' THEN 1 ELSE 0 END,
-    state = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN 'dead' ELSE 'leased' END,
-    last_error = CASE WHEN state = 'leased' THEN 'the relay that worked on it let its lease run out' ELSE last_error END,
-    lease = $2::text::uuid,
-    locked_at = clock_timestamp(),
-    available_at = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN NULL
-      ELSE clock_timestamp() + $3::text::float8 * interval '1 millisecond' END
-  WHERE event_id IN (SELECT event_id FROM expired UNION ALL SELECT event_id FROM ready
-    UNION ALL SELECT event_id FROM due UNION ALL SELECT event_id FROM held)
-  RETURNING {{columns}}, sequence AS place,
-    CASE WHEN event_id IN (SELECT event_id FROM expired) THEN 't' END AS expired,
-    CASE WHEN (SELECT EXISTS (SELECT 1 FROM {{outbox}} other
-      WHERE other.state = 'leased' AND other.available_at <= (SELECT clock_timestamp()))) THEN 't' END AS more
 )
-SELECT * FROM claimed ORDER BY place`,
+UPDATE {{outbox}} event SET
+  attempts = attempts + CASE WHEN state = 'leased' THEN 1 ELSE 0 END,
+  state = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN 'dead' ELSE 'leased' END,
+  last_error = CASE WHEN state = 'leased' THEN 'the relay that worked on it let its lease run out' ELSE last_error END,
+  lease = $2::text::uuid,
+  locked_at = clock_timestamp(),
+  available_at = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN NULL
+    ELSE clock_timestamp() + $3::text::float8 * interval '1 millisecond' END
+WHERE event_id IN (SELECT event_id FROM expired UNION ALL SELECT event_id FROM ready
+  UNION ALL SELECT event_id FROM due UNION ALL SELECT event_id FROM held)
+RETURNING {{columns}}, NULL,
+  CASE WHEN event_id IN (SELECT event_id FROM expired) THEN 't' END,
+  CASE WHEN (SELECT EXISTS (SELECT 1 FROM {{outbox}} other
+    WHERE other.state = 'leased' AND other.available_at <= (SELECT clock_timestamp()))) THEN 't' END`,
   'lease-deleted': `DELETE FROM {{outbox}}
 WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
@@ -306,7 +304,8 @@ WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.sta
   AND event.available_at > clock_timestamp()`,
   'look': `SELECT
   CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} event
-    WHERE state = 'ready' AND NOT sequence <@ $1::text::int8multirange{{shard}}) THEN 't' END,
+    WHERE state = 'ready' AND sequence > $2::text::bigint
+      AND NOT sequence <@ $1::text::int8multirange{{shard}}) THEN 't' END,
   (SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}} event
     WHERE state IN ('scheduled', 'retrying', 'leased') AND NOT sequence <@ $1::text::int8multirange{{shard}}
     ORDER BY available_at LIMIT 1),
@@ -482,7 +481,7 @@ ORDER BY event.sequence LIMIT $2::text::int`,
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state = 'ready' AND NOT sequence <@ $2::text::int8multirange{{shard}}
+WHERE state = 'ready' AND event.sequence > $3::text::bigint AND NOT sequence <@ $2::text::int8multirange{{shard}}
 ORDER BY event.sequence LIMIT $1::text::int`,
   'scan-timers': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
@@ -599,4 +598,7 @@ FROM (
     count(DISTINCT key) FILTER (WHERE state = 'held')::text AS keys
   FROM blockers
 ) AS blocked`,
+  'writers': `SELECT DISTINCT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND relation = '{{outbox}}'::regclass AND mode = 'RowExclusiveLock'
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
 } as const

@@ -1,4 +1,5 @@
--- Ready events in order, without those in hand. $1 how many, $2 text of a multirange of sequences in hand.
+-- Ready events in order, without those in hand. $1 how many, $2 text of a multirange of sequences in hand, $3 the number
+-- to begin behind, see owner-floor.ts.
 --
 -- One statement, so one snapshot: where a later event of a key can be seen, an earlier one that was committed before it
 -- can be seen too, whatever the order in which their numbers were drawn and committed.
@@ -12,5 +13,5 @@ SELECT {{columns}},
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state = 'ready' AND NOT sequence <@ $2::text::int8multirange{{shard}}
+WHERE state = 'ready' AND event.sequence > $3::text::bigint AND NOT sequence <@ $2::text::int8multirange{{shard}}
 ORDER BY event.sequence LIMIT $1::text::int
