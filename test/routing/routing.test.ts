@@ -3,7 +3,8 @@ import { errorSummary } from '../../src/core/index.ts'
 import type { RoutingRelay } from '../../src/index.ts'
 import { scale } from '../support/scale.ts'
 import { without } from '../support/services.ts'
-import { byKey, ids, KINDS, orders, Paid, Placed, untilEmpty, world } from './support.ts'
+import { untilEmpty } from './routes.ts'
+import { byKey, ids, KINDS, orders, Paid, Placed, world } from './support.ts'
 
 type World = Awaited<ReturnType<typeof world>>
 

@@ -6,14 +6,10 @@ import { memory } from '../../src/memory/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { collector } from '../../src/testing/index.ts'
 import { freshDatabase } from '../support/services.ts'
+import { BRANCHES, ROUTES } from './routes.ts'
 
 export const Placed = event<{ n: number }>('order.placed')
 export const Paid = event<{ n: number }>('invoice.paid')
-export const BRANCHES = ['warehouse', 'audit'] as const
-
-/** Orders go to both, invoices to the audit only. */
-export const ROUTES = { 'order.*': ['warehouse', 'audit'], 'invoice.#': 'audit' }
-
 type Reader = 'owner' | 'lease'
 
 let embedded: Promise<PGlite> | undefined
@@ -113,13 +109,4 @@ export function byKey(messages: readonly Message[]): Record<string, number[]> {
     keys[message.key!]!.push(JSON.parse(message.data as string).n)
   }
   return keys
-}
-
-/** Rounds until one moves nothing and sends nothing. */
-export async function untilEmpty(relay: RoutingRelay, most = 100): Promise<void> {
-  for (let round = 0; round < most; round++) {
-    const { moved, sent } = await relay.runOnce()
-    if (moved.taken + Object.values(sent).reduce((sum, { taken }) => sum + taken, 0) === 0) return
-  }
-  throw new Error(`still not empty after ${most} rounds`)
 }

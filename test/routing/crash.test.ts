@@ -1,0 +1,197 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import pg from 'pg'
+import { expect, test } from 'vitest'
+import { type Message, RoutingRelay } from '../../src/index.ts'
+import { postgres } from '../../src/postgres/index.ts'
+import { collector, recordTelemetry, runScript } from '../../src/testing/index.ts'
+import { scale } from '../support/scale.ts'
+import { describeWith, freshDatabase } from '../support/services.ts'
+import { BRANCHES } from './routes.ts'
+import { Placed } from './support.ts'
+
+const script = new URL('./relay-child.ts', import.meta.url)
+
+async function world() {
+  const database = await freshDatabase()
+  const folder = mkdtempSync(join(tmpdir(), 'waybill-routing-'))
+  const pool = new pg.Pool({ connectionString: database.url, max: 10 })
+  pool.on('error', () => {})
+  const db = postgres({ pool, outbox: { branches: BRANCHES } })
+  await db.migrate()
+  return {
+    db,
+    pool,
+    run: (options: { at?: string; once?: boolean }) =>
+      runScript({
+        script,
+        args: [database.url, folder, ...(options.once ? ['once'] : [])],
+        timeout: 300_000,
+        ...(options.at === undefined ? {} : { at: options.at }),
+      }),
+    async fill(count: number, keys: number): Promise<Message[]> {
+      const all = Array.from({ length: count }, (_, n) => Placed({ n }, { key: `k${n % keys}` }))
+      for (let from = 0; from < count; from += 500) {
+        await db.withTransaction((tx) => db.outbox.enqueue(tx, all.slice(from, from + 500)))
+      }
+      return all
+    },
+    /** What arrived, in order, with repetitions. */
+    arrived(name: string): string[] {
+      const path = join(folder, name)
+      return existsSync(path) ? readFileSync(path, 'utf8').split('\n').filter(Boolean) : []
+    },
+    async waiting(): Promise<number> {
+      const { rows } = await pool.query(
+        `SELECT (SELECT count(*) FROM outbox)::int + (SELECT count(*) FROM outbox_to_warehouse WHERE state <> 'published')::int
+          + (SELECT count(*) FROM outbox_to_audit WHERE state <> 'published')::int AS n`,
+      )
+      return rows[0].n
+    },
+    async end() {
+      await pool.end()
+      await database.drop()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+async function until(what: string, condition: () => boolean | Promise<boolean>, limit = 120_000): Promise<void> {
+  const end = performance.now() + limit
+  while (!(await condition())) {
+    if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+}
+
+/** The first time each arrived. */
+function firsts(all: readonly string[]): string[] {
+  return [...new Set(all)]
+}
+
+describeWith(['postgres'], 'a routing relay that is killed', () => {
+  // How many of the crash's batch may come twice, at each destination.
+  test.each([
+    { at: 'move.before', warehouse: 0, audit: 0 },
+    { at: 'move.after', warehouse: 0, audit: 0 },
+    { at: 'warehouse.before-publish', warehouse: 0, audit: 20 },
+    { at: 'warehouse.after-publish', warehouse: 20, audit: 20 },
+    { at: 'audit.after-publish#2', warehouse: 20, audit: 20 },
+  ])(
+    'at $at: everything arrives at both, and only what was on its way comes twice',
+    { timeout: 240_000 },
+    async ({ at, warehouse, audit }) => {
+      const it = await world()
+      try {
+        const sent = (await it.fill(60, 60)).map(({ id }) => id)
+        const crashed = await it.run({ at }).finished
+        expect(crashed.crashed).toBe(true)
+        await it.run({ once: true }).finished
+        await until('its lease is over', async () => {
+          if ((await it.waiting()) === 0) return true
+          await it.run({ once: true }).finished
+          return false
+        })
+        for (const [name, most] of Object.entries({ warehouse, audit })) {
+          const arrived = it.arrived(name)
+          expect(firsts(arrived).sort()).toEqual([...sent].sort())
+          expect(arrived.length - sent.length).toBeLessThanOrEqual(most)
+        }
+      } finally {
+        await it.end()
+      }
+    },
+  )
+
+  test('again and again while events flow: each destination has all of them, in order per key', {
+    timeout: 300_000,
+  }, async () => {
+    const it = await world()
+    try {
+      const size = scale({ test: 600, full: 4000, torture: 40_000 })
+      const kills = scale({ test: 3, full: 10, torture: 60 })
+      const sent = await it.fill(size, 10)
+      for (let kill = 1; kill <= kills; kill++) {
+        const victim = it.run({})
+        await until('some progress', () => new Set(it.arrived('audit')).size >= (size * kill) / (kills + 2))
+        victim.kill()
+        await victim.finished
+      }
+      const last = it.run({})
+      await until('nothing waits', async () => (await it.waiting()) === 0)
+      last.kill()
+      await last.finished
+      const keyOf = new Map(sent.map(({ id, key }) => [id, key!]))
+      for (const name of BRANCHES) {
+        const arrived = firsts(it.arrived(name))
+        expect([...arrived].sort()).toEqual(sent.map(({ id }) => id).sort())
+        for (let k = 0; k < 10; k++) {
+          const ofKey = (ids: string[]) => ids.filter((id) => keyOf.get(id) === `k${k}`)
+          expect(ofKey(arrived), `${name} k${k}`).toEqual(ofKey(sent.map(({ id }) => id)))
+        }
+      }
+    } finally {
+      await it.end()
+    }
+  })
+})
+
+describeWith(['postgres'], 'branches in PostgreSQL', () => {
+  test('a branch that was never migrated is told at start; migrate() makes it', async () => {
+    const it = await world()
+    try {
+      const db = postgres({ pool: it.pool, outbox: { branches: [...BRANCHES, 'stock'] } })
+      const to = { warehouse: collector(), audit: collector(), stock: collector() }
+      const relay = new RoutingRelay({ from: db.outbox, to, routes: { '#': ['warehouse', 'audit', 'stock'] } })
+      await expect(relay.start()).rejects.toMatchObject({
+        code: 'NOT_MIGRATED',
+        message: expect.stringContaining('outbox_to_stock'),
+      })
+      await db.migrate()
+      await relay.start()
+      await relay.stop()
+    } finally {
+      await it.end()
+    }
+  })
+
+  test('events that wait in the branch of a destination that is no more are told at start', async () => {
+    const it = await world()
+    try {
+      await it.db.outbox.distribute(new Map([['warehouse', [Placed({ n: 1 })]]]))
+      const db = postgres({ pool: it.pool, outbox: { branches: ['audit'] } })
+      const relay = new RoutingRelay({ from: db.outbox, to: { audit: collector() }, routes: { '#': 'audit' } })
+      const telemetry = recordTelemetry(['warning'])
+      await relay.start()
+      await relay.stop()
+      telemetry.stop()
+      const text = 'the branch warehouse of outbox holds 1 events, and there is no destination of that name'
+      expect(telemetry.of('warning').map(({ message }) => message)).toContain(text)
+    } finally {
+      await it.end()
+    }
+  })
+
+  test('a branch keeps the schema and the choices of its outbox, and goes with it', async () => {
+    const it = await world()
+    try {
+      const db = postgres({ pool: it.pool, outbox: { table: 'shop.outbox', dedup: true, branches: ['audit'] } })
+      await db.migrate()
+      await db.outbox.distribute(new Map([['audit', [Placed({ n: 1 })]]]))
+      const { rows } = await it.pool.query(
+        'SELECT (SELECT count(*)::int FROM shop.outbox_to_audit) AS events, (SELECT count(*)::int FROM shop.outbox_to_audit_ids) AS ids',
+      )
+      expect(rows).toEqual([{ events: 1, ids: 1 }])
+      await db.migrations.down()
+      const left = await it.pool.query(`SELECT to_regclass('shop.outbox_to_audit') AS branch`)
+      expect(left.rows).toEqual([{ branch: null }])
+    } finally {
+      await it.end()
+    }
+  })
+
+  test.each(['Audit', 'a-b', '', '1a', 'a"b', 'x'.repeat(60)])('%j is no name of a branch', async (name) => {
+    expect(() => postgres({ pool: new pg.Pool(), outbox: { branches: [name] } })).toThrow(/INVALID|is not/)
+  })
+})
