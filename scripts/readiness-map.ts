@@ -2,6 +2,8 @@
  * What must hold, line by line, and the tests that show it. `npm run readiness` runs them and writes docs/readiness.md;
  * test/readme/readiness.test.ts holds the map to the tests there are.
  */
+import { redisLines, redisRows } from './readiness-redis.ts'
+
 export interface Line {
   readonly id: string
   readonly text: string
@@ -659,4 +661,6 @@ export const chapters: readonly Chapter[] = [
   postgresRows,
   faultRows,
   coreRows,
+  redisLines,
+  redisRows,
 ]

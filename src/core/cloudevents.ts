@@ -137,7 +137,7 @@ function found(members: Members, text: string, span: Span): Data | undefined {
  * parsing the whole, and there is no need to look for the end of the data. When both are well-formed, so is the whole.
  */
 function splitEvent(text: string, start: number): { members: Members; data: Data } | undefined {
-  const from = text[start] === '{' ? memberStart(text, start, 'data') : -1
+  const from = dataStart(text, start)
   const end = text.lastIndexOf('}')
   if (from < 0 || end < from) return undefined
   const members = parseJson(`${text.slice(0, from)}null${text.slice(end)}`)
@@ -145,6 +145,19 @@ function splitEvent(text: string, start: number): { members: Members; data: Data
   const dataText = text.slice(from, end).trimEnd()
   const value = parseJson(dataText)
   return value === NOT_JSON ? undefined : { members: members as Members, data: { text: dataText, value } }
+}
+
+const MARK = ',"data":'
+
+/**
+ * Where the data begins, perhaps. Searching for the text of the member is five times faster than reading up to it. What
+ * is found inside another value is found out: with one brace at its end, only what stands in the event itself is
+ * well-formed.
+ */
+function dataStart(text: string, start: number): number {
+  if (text[start] !== '{') return -1
+  const mark = text.indexOf(MARK, start)
+  return mark < 0 ? memberStart(text, start, 'data') : skipSpace(text, mark + MARK.length)
 }
 
 type Draft = { -readonly [Name in keyof Attributes]: Attributes[Name] }

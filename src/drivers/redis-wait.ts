@@ -49,7 +49,11 @@ export async function copiedScript(
   let [reply, copies] = await run(['evalsha', script.sha])
   if (isKind(reply, 'NOSCRIPT')) [reply, copies] = await run(['eval', script.text])
   if (reply instanceof RedisError) throw reply
-  if (copies instanceof RedisError) throw copies
+  if (copies instanceof RedisError) {
+    // A replica refuses it: since when this server is one, and what it still accepted before, nobody knows.
+    await redis.close()
+    throw new Unavailable(`the replicas cannot be asked: ${copies.message}`, { cause: copies })
+  }
   if (numberOf(copies) >= replicas) return reply!
   throw new Unavailable(`${numberOf(copies)} of ${replicas} replicas have it after ${within} ms`)
 }

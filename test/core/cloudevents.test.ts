@@ -94,6 +94,14 @@ describe('structured mode', () => {
     ['before a second id', `{${bare},"data":{},"id":"1"}`, '{}'],
     ['the last of two', `{${bare},"data":1,"data":2}`, '2'],
     ['not one inside another', `{${bare},"data":{"data":1}}`, '{"data":1}'],
+    ['spaced, with one inside', `{${bare}, "data": {"a":1,"data":2}}`, '{"a":1,"data":2}'],
+    ['first, with one inside', `{"data":{"a":[{"b":1,"data":2}]},${bare}}`, '{"a":[{"b":1,"data":2}]}'],
+    ['of two, the last, though the first is an object', `{"data":{},${bare},"data":3}`, '3'],
+    [
+      'what looks like it in text',
+      `{${bare},"subject":"a,\\"data\\":1}","data":{"b":",\\"data\\":2"}}`,
+      '{"b":",\\"data\\":2"}',
+    ],
     ['none', `{${bare}}`, ''],
   ])('finds the data: %s', (_, text, data) => {
     expect(fromStructured(text).data).toBe(data)

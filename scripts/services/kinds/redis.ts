@@ -27,7 +27,8 @@ async function prepare(site: Site) {
   }
   const server = site.launch('redis', {
     command: join(site.binaries.bin, 'redis-server'),
-    args: Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]),
+    // 6.0 takes an argument with a space for one word.
+    args: Object.entries(settings).flatMap(([name, value]) => [`--${name}`, ...value.split(' ')]),
   })
   return { port, launches: [server], dataDir: site.dir }
 }

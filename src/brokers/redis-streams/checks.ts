@@ -17,11 +17,14 @@ export async function checkServer(
   durability: Durability,
 ): Promise<void> {
   let info: RedisReply
+  let settings: readonly (RedisReply | RedisError)[]
   try {
     await knowsStreams(redis, key, where)
     info = await redis.script(scripts.check, [key], [])
+    settings = await askSettings(redis, key)
   } catch (error) {
     if (!(error instanceof RedisError) || /^(LOADING|CLUSTERDOWN|MASTERDOWN|TRYAGAIN)$/.test(error.kind)) throw error
+    if (isUnknownCommand(error)) throw unsupported(where, 'a server without scripts')
     // Hosted servers deny INFO to some users.
     warnOnce(where, `whether this Redis can lose messages could not be checked: ${errorSummary(error)}`)
     return
@@ -31,6 +34,11 @@ export async function checkServer(
       .split('\r\n')
       .map((line) => line.split(':', 2) as [string, string]),
   )
+  for (const setting of settings) {
+    // Some are denied CONFIG, and told the rest by INFO.
+    const [name, value] = setting instanceof RedisError ? [] : listOf(setting)
+    if (name !== undefined) facts.set(textOf(name), textOf(value))
+  }
   const version = facts.get('redis_version') ?? ''
   if (Number.parseInt(version, 10) < 5) throw unsupported(where, `version ${version}`)
   const problems = dangers(facts, durability)
@@ -40,12 +48,30 @@ export async function checkServer(
   for (const problem of problems) warnOnce(where, problem)
 }
 
+/** What INFO does not tell. The first command shows a cluster the way to the node that has the stream. */
+async function askSettings(redis: RedisCommands, key: string): Promise<readonly (RedisReply | RedisError)[]> {
+  const names = ['appendfsync', 'min-replicas-to-write', 'min-replicas-max-lag']
+  const commands = [['exists', key], ...names.map((name) => ['config', 'get', name])]
+  return (await redis.pipeline(commands, { key })).slice(1)
+}
+
 async function knowsStreams(redis: RedisCommands, key: string, where: string): Promise<void> {
-  const [known] = listOf(await redis.command(['command', 'info', 'xreadgroup'], { key }))
+  let known: RedisReply | undefined
+  try {
+    known = listOf(await redis.command(['command', 'info', 'xreadgroup'], { key }))[0]
+  } catch (error) {
+    // Some servers have streams and do not tell.
+    if (isUnknownCommand(error)) return
+    throw error
+  }
   if (known === null || listOf(known).length === 0) throw unsupported(where, 'a server without streams')
 }
 
-function unsupported(where: string, what: string): WaybillError {
+export function isUnknownCommand(error: unknown): boolean {
+  return error instanceof RedisError && /unknown (redis )?(sub)?command/i.test(error.message)
+}
+
+export function unsupported(where: string, what: string): WaybillError {
   return new WaybillError(
     'UNSUPPORTED_SERVER',
     `${where}: this is ${what}; streams with consumer groups need Redis 5 or later (6.0 is what is tested), or a compatible server`,
@@ -65,10 +91,25 @@ function dangers(facts: ReadonlyMap<string, string>, durability: Durability): st
       'appendonly is off: what was acknowledged since the last snapshot is lost when Redis ends; set appendonly yes',
     )
   }
+  if (facts.get('appendfsync') === 'no') {
+    problems.push(
+      'appendfsync is no: what the system has not written to disk by itself, half a minute or more, is lost with the machine; ' +
+        'set everysec, or always',
+    )
+  }
   if (facts.get('role') === 'master' && Number(facts.get('connected_slaves') ?? 0) > 0 && durability.replicas === 0) {
     problems.push(
-      'there are replicas, and nobody waits for them: a failover loses what was acknowledged and not yet copied; set durability.replicas',
+      `there are replicas, and nobody waits for them: a failover loses what was acknowledged and not yet copied${bound(facts)}; ` +
+        'set durability.replicas',
     )
   }
   return problems
+}
+
+function bound(facts: ReadonlyMap<string, string>): string {
+  if (Number(facts.get('min-replicas-to-write') ?? 0) === 0) return ''
+  // Before 7.0 it is not looked at inside scripts, and all our writes are in one.
+  if (Number.parseInt(facts.get('redis_version') ?? '', 10) < 7)
+    return ' (min-replicas-to-write does not hold for scripts before 7.0)'
+  return `, of the ${facts.get('min-replicas-max-lag')} s that min-replicas-to-write allows a replica to lag`
 }

@@ -25,8 +25,6 @@ export interface GroupSettings {
   /** How many deliveries an entry survives whose consumers die with it. */
   readonly attempts: number
   readonly removes: boolean
-  /** Other programs claim entries in this group. */
-  readonly shared: boolean
   readonly timeout: number
   readonly decode: Decoder
   readonly clock: Clock
@@ -106,8 +104,8 @@ export class GroupMember {
     back: readonly GivenBack[] = [],
     dead: readonly DeadEntry[] = [],
   ): Promise<number> {
-    const { group, removes, shared } = this.#settings
-    const args: RedisArg[] = [group, this.consumer, RETURNED, removes ? '1' : '0', shared ? '1' : '0']
+    const { group, removes } = this.#settings
+    const args: RedisArg[] = [group, this.consumer, RETURNED, removes ? '1' : '0']
     args.push(String(done.length), String(back.length), ...done)
     for (const { id, after, count } of back) {
       args.push(id, String(Math.max(0, DUE - Math.ceil(after))), String(count))

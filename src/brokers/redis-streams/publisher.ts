@@ -1,5 +1,14 @@
 import { encodeData, type RawMessage, WaybillError, warnOnce } from '../../core/index.ts'
-import { isServerTrouble, listOf, numberOf, type RedisArg, RedisError, textOf } from '../../drivers/redis.ts'
+import {
+  isServerTrouble,
+  isWrongServer,
+  listOf,
+  numberOf,
+  type RedisArg,
+  type RedisConnection,
+  RedisError,
+  textOf,
+} from '../../drivers/redis.ts'
 import type { SteadyRedis } from '../../drivers/redis-steady.ts'
 import { copiedScript } from '../../drivers/redis-wait.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
@@ -129,8 +138,9 @@ export class StreamsPublisher implements Publisher {
       if (!uniform) args.push(String(words.length))
       for (const word of words) args.push(word)
     }
+    let connection: RedisConnection | undefined
     try {
-      const connection = await redis.connection()
+      connection = await redis.connection()
       const [appended, refusal] = listOf(await copiedScript(connection, scripts.publish, [key], args, durability))
       if (refusal !== undefined) {
         const error = new RedisError(`${refusalText(textOf(refusal))} (stream ${JSON.stringify(key)})`)
@@ -139,6 +149,7 @@ export class StreamsPublisher implements Publisher {
       }
       return { appended: part.length }
     } catch (error) {
+      if (isWrongServer(error)) await connection?.close()
       return { appended: 0, error }
     }
   }

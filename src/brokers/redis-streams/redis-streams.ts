@@ -73,8 +73,6 @@ export interface StreamsSourceOptions {
   attempts?: number
   /** The stream for what was given up. Default: `{stream}:dead:group`. */
   deadLetter?: string
-  /** Consumers of other programs claim entries in this group: look up the owner of every entry before it is settled. */
-  shared?: boolean
   /** Delete an entry once it is handled, where no other group reads the stream: for outbox streams. */
   remove?: boolean
 }
@@ -147,7 +145,6 @@ export class RedisStreams {
       'attempts',
       'deadLetter',
       'remove',
-      'shared',
     ]
     checkOptions('redis streams source', options, names)
     const group = checkedName('redis streams source: group', options.group)
@@ -166,7 +163,6 @@ export class RedisStreams {
       idle: Math.max(1, milliseconds(options.reclaim?.idle ?? '60s', `${where}: reclaim.idle`)),
       attempts: wholeNumber(`${where}: attempts`, options.attempts ?? 25),
       removes: options.remove ?? false,
-      shared: options.shared ?? false,
       timeout: this.#timeout,
       decode: decoderOf(this.#options.decode),
       clock: this.#clock,

@@ -12,7 +12,7 @@ import {
 } from '../../drivers/redis.ts'
 import type { SteadyRedis } from '../../drivers/redis-steady.ts'
 import type { Source } from '../../flow/index.ts'
-import { checkServer, type Durability } from './checks.ts'
+import { checkServer, type Durability, isUnknownCommand, unsupported } from './checks.ts'
 import type { Predecessor } from './claims.ts'
 import { type DeadLetter, type DeadLetterOptions, deadLettersOf } from './dead-letters.ts'
 import type { GroupSettings } from './group.ts'
@@ -116,6 +116,7 @@ export class StreamsSource implements Source<StreamDelivery> {
         await redis.command(['xgroup', 'CREATE', key, group, start, 'MKSTREAM'])
       } catch (error) {
         if (isKind(error, 'BUSYGROUP')) continue
+        if (isUnknownCommand(error)) throw unsupported(this.#settings.where, 'a server without streams')
         if (!isKind(error, 'WRONGTYPE') && !isWrongTypeOf6(error)) throw error
         const type = textOf(await redis.command(['type', key]))
         const what = `the key ${JSON.stringify(key)} holds a ${type}, not a stream; name another, or remove it`

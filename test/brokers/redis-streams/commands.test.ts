@@ -35,6 +35,7 @@ const COMMANDS: Record<string, { subcommands?: string[]; later?: string[]; most?
   eval: {},
   evalsha: {},
   command: { subcommands: ['INFO'] },
+  config: { subcommands: ['GET'], most: 2 },
   client: { subcommands: ['ID', 'UNBLOCK'], later: ['TIMEOUT', 'ERROR'] },
 }
 

@@ -1,23 +1,23 @@
 -- Settles entries that I own. Those that have another owner by now, or none, are left as they are and counted.
 --
 -- Asking for the owner of each entry costs three times as much as all the rest. So whoever takes an entry over notes
--- from whom, and only a consumer that is noted is asked about: any other owns what it was given. Other programs do not
--- take notes; where they claim in the same group, every entry is asked about.
+-- from whom, and only a consumer that is noted is asked about: any other owns what it was given. Other programs that
+-- claim in this group take no notes. An entry that one of them has taken is then acknowledged once it is handled here,
+-- which loses nothing; what is given back or dead is always asked about.
 --
 -- KEYS[1]  stream
 -- KEYS[2]  stream for dead letters
 -- KEYS[3]  set of consumers from whom something was taken over
--- ARGV     1 group, 2 me, 3 returned, 4 '1' to delete what is acknowledged (where this is the only group),
---          5 '1' to ask for every owner, 6 how many are done, 7 how many are given back, 8… the ids of the done; of those
---          given back: id, idle time that says when they are due (see claim.lua), delivery count; of the dead: id,
---          reason, attempts
+-- ARGV     1 group, 2 me, 3 returned, 4 '1' to delete what is acknowledged (where this is the only group), 5 how many are
+--          done, 6 how many are given back, 7… the ids of the done; of those given back: id, idle time that says when
+--          they are due (see claim.lua), delivery count; of the dead: id, reason, attempts
 -- returns  how many were not mine
 -- Invariant: an entry is acknowledged in the same step in which its dead letter is written.
 
 local stream, letters = KEYS[1], KEYS[2]
 local group, me, returned = ARGV[1], ARGV[2], ARGV[3]
-local removes, done, back = ARGV[4] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
-local asks = ARGV[5] == '1' or redis.call('SISMEMBER', KEYS[3], me) == 1
+local removes, done, back = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
+local asks = redis.call('SISMEMBER', KEYS[3], me) == 1
 local stale = 0
 
 if removes then removes = #redis.call('XINFO', 'GROUPS', stream) == 1 end
@@ -34,7 +34,7 @@ local function ack(ids, from, to)
   end
 end
 
-local at = 8
+local at = 7
 if asks then
   local owned = {}
   for i = at, at + done - 1 do
