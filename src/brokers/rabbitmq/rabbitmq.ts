@@ -15,7 +15,7 @@ import {
 } from '../../core/index.ts'
 import type { AmqpClient } from '../../drivers/amqp.ts'
 import { SteadyAmqp } from '../../drivers/amqp-steady.ts'
-import { type Outcome, type Publisher, topicOf } from '../../flow/index.ts'
+import { type Outcome, type Phase, type Publisher, type Stoppable, topicOf } from '../../flow/index.ts'
 import { decode, encode, type RabbitmqDecode, type RabbitmqEncode } from './encoding.ts'
 import { checkedName, checkedUrls, retryQueuesOf, urlWith } from './names.ts'
 import { RabbitmqPublisher } from './publisher.ts'
@@ -102,9 +102,11 @@ const SOURCE_OPTIONS = [
 ]
 
 /** RabbitMQ as a broker: publishers, sources, and itself a publisher. Nothing is connected before it is needed. */
-export class Rabbitmq implements Publisher {
+export class Rabbitmq implements Publisher, Stoppable {
   readonly name: string
   readonly features = {} as const
+  /** As a member of `run`: after consumers and relays. */
+  readonly phase: Phase = 'connections'
   readonly #options: RabbitmqOptions
   readonly #exchange: string
   readonly #clock: Clock
@@ -217,6 +219,11 @@ export class Rabbitmq implements Publisher {
   /** Ends the connections that its publishers and sources share. Stop those first. */
   async close(): Promise<void> {
     await Promise.all([this.#consuming.close(), this.#publishing.close()])
+  }
+
+  /** For `run`. */
+  async stop(): Promise<void> {
+    await this.close()
   }
 
   #sender(where: string, prepare: SenderSettings['prepare'], confirm?: Duration): Sender {

@@ -1,4 +1,4 @@
-import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
+import { errorSummary, type RawMessage, RELEASE, type Settlement, telemetry, WaybillError } from '../../core/index.ts'
 import { type AmqpChannel, type AmqpDelivery, onEnd } from '../../drivers/amqp.ts'
 import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
 import type { Delivery, Demand, Session, Settled } from '../../flow/index.ts'
@@ -23,6 +23,9 @@ export interface SessionParts {
   readonly sender: Sender
 }
 
+/** How long to wait, in milliseconds, for copies that the server does not take; they are sent later. */
+const PATIENCE = 2000
+
 /** What is to be sent before its original may go. */
 interface Move {
   readonly raw: AmqpDelivery
@@ -41,8 +44,9 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   readonly #waiting = new Set<AbortController>()
   /** Given to us, and not handed out yet. */
   #stock: RabbitmqDelivery[] = []
-  /** Nothing anybody could handle, and what has not waited long enough: to be sent on. */
+  /** To be sent on before they are acked: what was settled so, nothing anybody could handle, a delay that is not over. */
   #moves: Move[] = []
+  readonly #decided = new WeakSet<AmqpDelivery>()
   #moving: Promise<void> | undefined
   #closed = false
 
@@ -77,7 +81,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       const moving = this.#moveOn()
       // A server that takes no copies at present must not keep from handling what can be handled.
       if (this.#stock.length > 0) moving.catch(() => {})
-      else await orAborted(moving, signal)
+      else await this.#noLongerThan(PATIENCE, moving, signal)
     }
     if (this.#over || signal.aborted || this.#stock.length === 0) return []
     let given = 1
@@ -101,27 +105,27 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     this.#waiting.delete(woken)
   }
 
+  /**
+   * Acks at once. What needs a copy is unacked until the server has that; when it takes none at present the copy is kept
+   * here and sent later, so that acks of others go on. If this session ends before, the message comes again as it was.
+   */
   async settle(batch: readonly Settled<RabbitmqDelivery>[]): Promise<number> {
-    const ours = batch.filter(([{ session, raw }]) => session === this && this.#unacked.has(raw))
     const foreign = batch.filter(([{ session }]) => session !== this).length
+    const ours = batch.filter(([{ session, raw }]) => session === this && this.#isOpen(raw))
     if (this.#over) return foreign + ours.length
     const acks: AmqpDelivery[] = []
-    const moves: Move[] = []
+    let moving = false
     for (const [{ raw, attempts }, settlement] of ours) {
       if (settlement.kind === 'done') acks.push(raw)
-      else if (settlement.kind === 'release') this.#release(raw, attempts, moves)
-      else if (settlement.kind === 'dead') moves.push(this.#dead(raw, attempts + 1, settlement.reason))
+      else if (settlement.kind === 'release' && !this.#isWorn(raw)) this.#unacked.requeue(raw)
       else {
-        const spent = attempts + (settlement.charged ? 1 : 0)
-        moves.push({ raw, outgoing: againCopy(this.#settings.plan, raw, spent, settlement.after) })
+        this.#decide(raw, this.#copyOf(raw, attempts, settlement))
+        moving = true
       }
     }
     this.#unacked.ack(acks)
-    if (moves.length > 0) {
-      const failure = await this.#move(moves)
-      if (failure !== undefined) throw failure
-    }
-    return foreign + ours.filter(([{ raw }]) => this.#unacked.has(raw)).length
+    if (moving) await this.#noLongerThan(PATIENCE, this.#moveOn().catch(this.#tell))
+    return this.#over ? foreign + ours.filter(([{ raw }]) => this.#unacked.has(raw)).length : foreign
   }
 
   async close(): Promise<void> {
@@ -134,9 +138,10 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     try {
       // Nothing more is given to us; what we have goes back, fresh where the server would soon give it up.
       await amqp.ask(open, 'to end the consumer', channel.cancel(consumerTag))
-      const moves: Move[] = []
-      for (const raw of this.#unacked) if (this.#isWorn(raw)) moves.push(this.#fresh(raw, attemptsOf(raw)))
-      if (moves.length > 0) await this.#move(moves)
+      for (const raw of this.#unacked) {
+        if (this.#isOpen(raw) && this.#isWorn(raw)) this.#decide(raw, this.#copyOf(raw, attemptsOf(raw), RELEASE))
+      }
+      await this.#noLongerThan(PATIENCE, this.#moveOn().catch(this.#tell))
     } finally {
       this.#closed = true
       this.#wake()
@@ -161,43 +166,48 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   }
 
   #accept(raw: AmqpDelivery): void {
+    const { plan, decode, where } = this.#settings
     const remaining = remainingOf(raw)
     const attempts = attemptsOf(raw)
     if (remaining > 0) {
-      this.#moves.push({ raw, outgoing: againCopy(this.#settings.plan, raw, attempts, remaining) })
+      this.#decide(raw, againCopy(plan, raw, attempts, remaining))
       return
     }
     let message: RawMessage
     try {
-      message = this.#settings.decode(raw)
+      message = decode(raw)
     } catch (error) {
       const reason = errorSummary(error)
-      this.#moves.push(this.#dead(raw, attempts, reason))
+      this.#decide(raw, deadCopy(plan, raw, attempts, reason))
       const { messageId = '' } = raw.properties
       // Its type nobody could tell.
       const about = { type: '', id: messageId, reason, attempt: attempts + 1, tenant: undefined }
-      telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
+      telemetry['message.dead'].publish({ flow: where, ...about })
       return
     }
     this.#stock.push({ message, key: message.key, attempts, size: sizeOf(raw), raw, session: this })
   }
 
-  #dead(raw: AmqpDelivery, attempts: number, reason: string): Move {
-    return { raw, outgoing: deadCopy(this.#settings.plan, raw, attempts, reason) }
+  /** Unacked, and nobody has said what becomes of it. */
+  #isOpen(raw: AmqpDelivery): boolean {
+    return this.#unacked.has(raw) && !this.#decided.has(raw)
+  }
+
+  #decide(raw: AmqpDelivery, outgoing: Outgoing): void {
+    this.#decided.add(raw)
+    this.#moves.push({ raw, outgoing })
+  }
+
+  #copyOf(raw: AmqpDelivery, attempts: number, settlement: Settlement): Outgoing {
+    const { plan } = this.#settings
+    if (settlement.kind === 'dead') return deadCopy(plan, raw, attempts + 1, settlement.reason)
+    if (settlement.kind !== 'retry') return againCopy(plan, raw, attempts, 0)
+    return againCopy(plan, raw, attempts + (settlement.charged ? 1 : 0), settlement.after)
   }
 
   /** The server counts what it gets back, whatever the reason, and gives up in the end: a copy begins anew. */
-  #release(raw: AmqpDelivery, attempts: number, moves: Move[]): void {
-    if (this.#isWorn(raw)) moves.push(this.#fresh(raw, attempts))
-    else this.#unacked.requeue(raw)
-  }
-
   #isWorn(raw: AmqpDelivery): boolean {
     return deliveryCountOf(raw) >= Math.floor(this.#settings.plan.deliveryLimit / 2)
-  }
-
-  #fresh(raw: AmqpDelivery, attempts: number): Move {
-    return { raw, outgoing: againCopy(this.#settings.plan, raw, attempts, 0) }
   }
 
   #moveOn(): Promise<void> {
@@ -208,16 +218,18 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   }
 
   async #moveAll(): Promise<void> {
-    const moves = this.#moves
-    this.#moves = []
-    const failure = await this.#move(moves)
-    this.#moves = [...moves.filter(({ raw }) => this.#unacked.has(raw)), ...this.#moves]
-    if (failure !== undefined) throw failure
+    while (this.#moves.length > 0) {
+      const moves = this.#moves
+      this.#moves = []
+      const failure = await this.#move(moves)
+      if (this.#lost.signal.aborted) return
+      this.#moves = [...moves.filter(({ raw }) => this.#unacked.has(raw)), ...this.#moves]
+      if (failure !== undefined) throw failure
+    }
   }
 
   /** Sends, and acks what the server has confirmed. Answers what went wrong with the first that it has not. */
   async #move(moves: readonly Move[]): Promise<unknown> {
-    if (moves.length === 0) return undefined
     const sent = await this.#parts.sender.send(moves.map(({ outgoing }) => outgoing))
     this.#unacked.ack(moves.filter((_, i) => sent[i]!.kind === 'ok').map(({ raw }) => raw))
     const failed = sent.find(({ kind }) => kind !== 'ok')
@@ -225,6 +237,24 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     // A queue beside ours is gone: the next session sees to it, or says what is missing.
     if (failed.kind === 'unroutable') this.#lose(failed.error)
     return failed.error
+  }
+
+  readonly #tell = (error: unknown): void => {
+    const { where } = this.#settings
+    telemetry['flow.settle_failed'].publish({ flow: where, count: this.#moves.length, error, lost: this.#over })
+  }
+
+  /** Waits for `work`, which goes on in any case. */
+  async #noLongerThan(ms: number, work: Promise<void>, signal?: AbortSignal): Promise<void> {
+    work.catch(() => {})
+    const done = new AbortController()
+    const stop = () => done.abort()
+    signal?.addEventListener('abort', stop)
+    const waited = this.#settings.clock.sleep(ms, done.signal)
+    await Promise.race([work, waited]).finally(() => {
+      stop()
+      signal?.removeEventListener('abort', stop)
+    })
   }
 
   #wake(): void {
@@ -245,16 +275,6 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     const closing = Promise.resolve().then(() => channel.close())
     amqp.ask(open, 'to close a channel', closing).catch(() => {})
   }
-}
-
-/** Whoever waits for it may stop waiting; the work goes on. */
-async function orAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
-  work.catch(() => {})
-  const stop = new AbortController()
-  const aborted = new Promise<void>((resolve) => {
-    signal.addEventListener('abort', () => resolve(), { signal: stop.signal })
-  })
-  await Promise.race([work, aborted]).finally(() => stop.abort())
 }
 
 function channelLost(why: string, cause: unknown): WaybillError {

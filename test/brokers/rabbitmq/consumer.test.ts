@@ -2,6 +2,7 @@ import type amqplib from 'amqplib'
 import { afterAll, afterEach, expect, test } from 'vitest'
 import type { Rabbitmq, RabbitmqSourceOptions } from '../../../src/brokers/rabbitmq/index.ts'
 import { event, type RawMessage, Reject, RetryLater, systemClock, WaybillError } from '../../../src/core/index.ts'
+import { run } from '../../../src/flow/index.ts'
 import { type ConsumeOptions, Router } from '../../../src/router/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
@@ -347,6 +348,30 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
     finish()
     await stopping
     expect(await it.source.stats()).toEqual({ waiting: 0, retrying: 0, dead: 0, consumers: 0 })
+  })
+
+  test('shutdown of the whole process: consumers first, then connections, one call', async () => {
+    const it = fixture()
+    let finish = () => {}
+    let began = false
+    const router = new Router('orders').on(Changed, () => {
+      began = true
+      return new Promise<void>((resolve) => {
+        finish = resolve
+      })
+    })
+    const stop = new AbortController()
+    const ended = run([it.broker, router.consume(it.source)], { signal: stop.signal })
+    await until('it consumes', async () => (await it.source.stats().catch(() => undefined))?.consumers === 1)
+    await send(it.broker, changed())
+    await until('it is in flight', () => began)
+    stop.abort()
+    await systemClock.sleep(50)
+    finish()
+    await ended
+    expect((await it.broker.publish([changed()], NEVER))[0]!.kind, 'its connections are closed').toBe('down')
+    const left = await plainly(url(), (channel) => channel.checkQueue(it.queue))
+    expect(left).toMatchObject({ messageCount: 0, consumerCount: 0 })
   })
 
   test('RetryLater: as late as the handler says, beyond the longest queue too', async () => {
