@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { setMaxListeners } from 'node:events'
 import {
   type Clock,
   checkOptions,
@@ -89,7 +90,7 @@ export class RedisInbox implements InboxStore<RedisTx> {
       throw error
     }
     this.#leases.hold(mark, unit.token)
-    signal?.addEventListener('abort', release, { once: true })
+    if (signal !== undefined) listen(signal, release)
     unit.atEnd(async (ending) => {
       signal?.removeEventListener('abort', release)
       await this.#ended(unit, mark, ending)
@@ -170,6 +171,12 @@ export class RedisInbox implements InboxStore<RedisTx> {
 function foreign(mark: string, cause?: unknown): WaybillError {
   const text = `inbox: there is no mark of ours in the key of that name; remove it, or choose another tag: ${JSON.stringify(mark)}`
   return new WaybillError('WRONG_KEY_TYPE', text, cause === undefined ? undefined : { cause })
+}
+
+/** As many handlers as there are share a flow's signal; Node takes more than ten listeners for a leak. */
+function listen(signal: AbortSignal, listener: () => void): void {
+  setMaxListeners(0, signal)
+  signal.addEventListener('abort', listener, { once: true })
 }
 
 function checkKey({ subscriber, source, id }: InboxKey): void {

@@ -13,14 +13,19 @@ export interface LeaseSettings {
   readonly clock: Clock
 }
 
+interface Held {
+  readonly token: string
+  /** When it was set or renewed. */
+  since: number
+}
+
 /**
  * Keeps the marks of messages alive while their handlers run. A mark that is gone is not fought for: the commit will
  * find that out, and change nothing.
  */
 export class Leases {
   readonly #settings: LeaseSettings
-  /** Marks that are held, and their tokens. */
-  readonly #held = new Map<string, string>()
+  readonly #held = new Map<string, Held>()
   #renewal: Task<void> | undefined
 
   constructor(settings: LeaseSettings) {
@@ -32,7 +37,7 @@ export class Leases {
   }
 
   hold(mark: string, token: string): void {
-    this.#held.set(mark, token)
+    this.#held.set(mark, { token, since: this.#settings.clock.monotonic() })
     if (this.#renewal === undefined) this.#start()
   }
 
@@ -40,17 +45,20 @@ export class Leases {
     this.#held.delete(mark)
   }
 
-  /** Renews what is held, now. */
+  /** Renews what has not been renewed lately: short work is over before that, and costs nothing. */
   async renew(): Promise<void> {
-    const { redis, lease } = this.#settings
-    const all = [...this.#held]
+    const { redis, lease, clock } = this.#settings
+    const now = clock.monotonic()
+    const all = [...this.#held].filter(([, { since }]) => now - since >= lease / 6)
     for (let from = 0; from < all.length; from += AT_ONCE) {
       const part = all.slice(from, from + AT_ONCE)
       const marks = part.map(([mark]) => mark)
-      const args = [String(lease), ...part.map(([, token]) => token)]
-      for (const number of listOf(await redis.script(scripts.renew, marks, args))) {
-        const [mark, token] = part[numberOf(number) - 1]!
-        if (this.#held.get(mark) === token) this.#held.delete(mark)
+      const args = [String(lease), ...part.map(([, { token }]) => token)]
+      const lost = listOf(await redis.script(scripts.renew, marks, args))
+      for (const [, held] of part) held.since = now
+      for (const number of lost) {
+        const [mark, held] = part[numberOf(number) - 1]!
+        if (this.#held.get(mark) === held) this.#held.delete(mark)
       }
     }
   }

@@ -20,7 +20,8 @@ for (const server of servers) {
       const tag = freshTag('crash')
       await place(url, tag, 1, 5, 2)
       // It fails once, so that a mark is given up; and takes its time, so that one is renewed.
-      const victim = child(url, { tag, fails: 1, concurrency: 3 }, point)
+      const takes = point.endsWith('renew') ? 1500 : 0
+      const victim = child(url, { tag, takes, fails: 1, concurrency: 3 }, point)
       const result = await victim.finished
       results.push(result)
       expect(result).toMatchObject({ crashed: true, signal: 'SIGKILL' })
