@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { Reject, RetryLater, Unavailable } from '../../src/core/index.ts'
+import { OK } from '../../src/flow/index.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { deferred, flowOf, Gate, type Held, record, Store, stop } from './support.ts'
 
@@ -61,6 +62,20 @@ describe('take, step, settle', () => {
     await flow.start()
     await clock.until(() => store.in('done').length === 5, 60_000)
     await stop(clock, flow)
+  })
+
+  it('says once how many of a type and tenant a batch has handled, and of each only where somebody listens', async () => {
+    const clock = new FakeClock()
+    const store = new Store(clock).addMany(25)
+    const telemetry = record()
+    const step = { batch: (run: readonly Held[]) => run.map(() => OK), size: 10, ordered: false }
+    const flow = flowOf(clock, store, step, { take: 10 })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 25)
+    await stop(clock, flow)
+    const counts = telemetry.of('messages.handled').map(({ type, result, count }) => `${count} ${type} ${result}`)
+    const [{ type } = { type: '' }] = store.rows.map((row) => row.message)
+    expect(counts).toEqual([`10 ${type} done`, `10 ${type} done`, `5 ${type} done`])
   })
 
   it('asks for more while takes come full, and for the usual again after', async () => {
