@@ -11,6 +11,8 @@ const examples = readdirSync(join(root, 'examples')).filter((name) => /^[0-9].*\
 /** Examples that need a server, and the variable in which they look for its URL. */
 const servers: Record<string, { server: string; variable: string }> = {
   '04-rabbitmq.ts': { server: 'rabbitmq', variable: 'RABBITMQ_URL' },
+  '05-nats.ts': { server: 'nats', variable: 'NATS_URL' },
+  '08-redis.ts': { server: 'redis', variable: 'REDIS_URL' },
 }
 
 /** Starting a PostgreSQL inside a process takes seconds, on a busy machine many. */
