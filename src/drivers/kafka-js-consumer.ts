@@ -1,5 +1,6 @@
 import type { ConsumerEvents, ConsumerSettings, KafkaBatch, KafkaConsumer, KafkaOffset, KafkaPlace } from './kafka.ts'
 import { refusal } from './kafka.ts'
+import { subscriptionAssigner } from './kafka-js-assigner.ts'
 import { translated } from './kafka-js-errors.ts'
 import type { KafkaJs, KafkaJsBatch, KafkaJsConsumer, KafkaJsPayload } from './kafka-js-shapes.ts'
 
@@ -19,6 +20,7 @@ export async function kafkaJsConsumer(
     heartbeatInterval: settings.heartbeat,
     maxWaitTimeInMs: settings.block,
     allowAutoTopicCreation: false,
+    partitionAssigners: [subscriptionAssigner],
     // After a crash it is we who begin anew, with a pause that grows.
     retry: { ...retry, restartOnFailure: async () => false },
   })

@@ -1,5 +1,6 @@
 /** Kafka, one node that is broker and controller, from its jars: there is neither an npm nor a Debian package of it. */
-import { rm, writeFile } from 'node:fs/promises'
+import { randomBytes } from 'node:crypto'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { cached } from '../cache.ts'
 import { command, give, onPath, root } from '../files.ts'
@@ -43,9 +44,9 @@ async function tools(say: (text: string) => void): Promise<void> {
   await command('apt-get', ['-qy', 'install', '--no-install-recommends', 'maven', 'default-jre-headless'], { env })
 }
 
-function java(bin: string, program: string, args: string[]): string[] {
+function java(bin: string, program: string, args: string[], heap = '512m'): string[] {
   // A small heap and a simple collector: it shares two processors with the tests.
-  const machine = ['-Xmx512m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Djava.awt.headless=true']
+  const machine = [`-Xmx${heap}`, '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Djava.awt.headless=true']
   const log = ['-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-Dorg.slf4j.simpleLogger.showDateTime=true']
   return [...machine, ...log, '-cp', join(bin, '*'), program, ...args]
 }
@@ -95,13 +96,35 @@ async function storage(dir: string, bin: string, owner: Account | null): Promise
   return dataDir
 }
 
+/** The copy says that it is node 1. */
+async function renumber(dataDir: string, node: string, owner: Account | null): Promise<void> {
+  const file = join(dataDir, 'meta.properties')
+  const text = await readFile(file, 'utf8')
+  const id = randomBytes(16).toString('base64url')
+  await writeFile(
+    file,
+    text.replace(/^node\.id=.*$/m, `node.id=${node}`).replace(/^directory\.id=.*$/m, `directory.id=${id}`),
+  )
+  await give(file, owner)
+}
+
+/**
+ * Settings that are not Kafka's: `heap`; `controller`, a port chosen by the test; and with it `node`, a further broker
+ * beside the first, which is the controller for all.
+ */
 async function prepare(site: Site) {
-  const [port, controller] = [await site.port(), await site.port()]
+  const { heap, node, controller = String(await site.port()), ...settings } = site.settings
+  const port = await site.port()
   const dataDir = await storage(site.dir, site.binaries.bin, site.account)
+  if (node !== undefined) {
+    await renumber(dataDir, node, site.account)
+    const listeners = `PLAINTEXT://127.0.0.1:${port}`
+    Object.assign(settings, { 'node.id': node, 'process.roles': 'broker', listeners })
+  }
   const file = join(site.dir, 'server.properties')
-  await writeFile(file, properties(port, controller, dataDir, site.settings))
+  await writeFile(file, properties(port, Number(controller), dataDir, settings))
   await give(file, site.account)
-  const args = java(site.binaries.bin, 'kafka.Kafka', [file])
+  const args = java(site.binaries.bin, 'kafka.Kafka', [file], heap)
   const server = site.launch('kafka', { command: onPath('java')!, args })
   return { port, launches: [server], dataDir }
 }

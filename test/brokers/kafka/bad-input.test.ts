@@ -1,7 +1,7 @@
 import { CloudEvent, Kafka as CloudEventsKafka } from 'cloudevents'
 import kafkajs from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { type Kafka, kafka } from '../../../src/brokers/kafka/index.ts'
+import { type Kafka, type KafkaSession, kafka } from '../../../src/brokers/kafka/index.ts'
 import { murmur2 } from '../../../src/brokers/kafka/partitioner.ts'
 import { DONE, Message } from '../../../src/core/index.ts'
 import { Flow, setTopic } from '../../../src/flow/index.ts'
@@ -124,7 +124,7 @@ describeWith(['kafka'], 'kafka and bad input', () => {
 
   test('records nobody can read go to the dead letters alone; odd headers are no trouble', async () => {
     const topic = fresh()
-    const source = broker.source({ topic, group: 'g', ...QUICK, create: ONE })
+    const source = broker.source({ topic, group: fresh('g'), ...QUICK, create: ONE })
     const session = await source.open(NEVER)
     const headers = { ce_specversion: '1.0', ce_id: 'a', ce_source: '/s', ce_type: 't' }
     const odd = {
@@ -196,31 +196,50 @@ describeWith(['kafka'], 'kafka and bad input', () => {
   test('as the CloudEvents binding for Kafka has it: the official SDK reads and writes the same', async () => {
     const topic = fresh()
     const publisher = broker.publisher({ topic, create: ONE })
-    const source = broker.source({ topic, group: 'g', ...QUICK })
+    const source = broker.source({ topic, group: fresh('g'), ...QUICK })
     const session = await source.open(NEVER)
     const event = new CloudEvent({ id: 'x', source: '/sdk', type: 'sdk.made', partitionkey: 'pk', data: { n: 1 } })
     const { headers, key, value } = CloudEventsKafka.binary(event)
-    await write(topic, { key: String(key), value: JSON.stringify(value), headers: headers as kafkajs.IHeaders })
+    const given = Object.fromEntries(Object.entries(headers).filter(([, header]) => header !== undefined))
+    await write(topic, { key: String(key), value: JSON.stringify(value), headers: given as kafkajs.IHeaders })
     await publisher.publish([message('{"n":2}', { id: 'y', key: 'pk' })], NEVER)
     const [theirs, ours] = await receive(session, 2)
     expect([theirs!.message.id, theirs!.key, JSON.parse(theirs!.message.data as string)]).toEqual(['x', 'pk', { n: 1 }])
     const text = Object.entries(ours!.record.headers).map(([name, header]) => [name, String(header)])
     const record = { headers: Object.fromEntries(text), value: String(ours!.record.value), key: 'pk', body: undefined }
     const read = CloudEventsKafka.toEvent(record as never) as CloudEvent<unknown>
-    expect([read.id, read.type, read['partitionkey'], JSON.parse(String(read.data))]).toEqual([
-      'y',
-      'thing.happened',
-      'pk',
-      { n: 2 },
-    ])
+    expect([read.id, read.type, read['partitionkey'], read.data]).toEqual(['y', 'thing.happened', 'pk', { n: 2 }])
     await session.close()
+    await publisher.close!()
+  })
+
+  test('members of one group that read different topics each get their own', async () => {
+    const [topics, group] = [[fresh(), fresh(), fresh()], fresh('g')]
+    const [a, b, c] = topics as [string, string, string]
+    const publisher = broker.publisher()
+    const sessions: KafkaSession[] = []
+    for (const topic of [[a, b], [c], [b]]) sessions.push(await broker.source({ topic, group, ...QUICK }).open(NEVER))
+    for (const topic of topics) {
+      const sent = Array.from({ length: 20 }, () => message('{}', { type: topic }))
+      expect((await publisher.publish(sent, NEVER)).every(({ kind }) => kind === 'ok')).toBe(true)
+    }
+    const counts = new Map<string, number>()
+    await until('all have come', async () => {
+      for (const session of sessions) {
+        const taken = await session.take({ count: 100, bytes: 1e6 }, NEVER)
+        for (const { from } of taken) counts.set(from.topic, (counts.get(from.topic) ?? 0) + 1)
+        await session.settle(taken.map((delivery) => [delivery, DONE]))
+      }
+      return topics.every((topic) => counts.get(topic) === 20)
+    })
+    for (const session of sessions) await session.close()
     await publisher.close!()
   })
 
   test('a group that begins with what comes keeps what came while it was away', async () => {
     const topic = fresh()
     const publisher = broker.publisher({ topic, create: ONE })
-    const source = broker.source({ topic, group: 'g', ...QUICK, start: 'latest' })
+    const source = broker.source({ topic, group: fresh('g'), ...QUICK, start: 'latest' })
     const [old, away] = [message(), message()]
     await publisher.publish([old], NEVER)
     await (await source.open(NEVER)).close()
@@ -235,7 +254,8 @@ describeWith(['kafka'], 'kafka and bad input', () => {
     const mine = kafka({ client: bare(url()), name: 'mine' })
     const topic = fresh()
     const publisher = mine.publisher({ topic, create: ONE })
-    const session = await mine.source({ topic, group: 'g', ...QUICK, order: 'partition' }).open(NEVER)
+    await publisher.start!()
+    const session = await mine.source({ topic, group: fresh('g'), ...QUICK, order: 'partition' }).open(NEVER)
     await publisher.publish([message(), message('{}', { key: 'k' })], NEVER)
     expect((await receive(session, 2)).map(({ key }) => key)).toEqual([`${topic}/0`, `${topic}/0`])
     await session.close()

@@ -34,3 +34,18 @@ export async function kafkaBehindProxy(): Promise<{ server: Server; proxy: Fault
   proxies.push(proxy)
   return { server, proxy, url: `kafka://127.0.0.1:${listen}` }
 }
+
+/** Three brokers, the first of which is the controller: the others may be killed. */
+export async function privateCluster(): Promise<Server[]> {
+  const controller = String(await freePort())
+  const copies = {
+    'offsets.topic.replication.factor': '3',
+    'default.replication.factor': '3',
+    'min.insync.replicas': '2',
+    heap: '256m',
+    controller,
+  }
+  const first = await privateKafka(copies)
+  const others = await Promise.all(['2', '3'].map((node) => privateKafka({ ...copies, node })))
+  return [first, ...others]
+}
