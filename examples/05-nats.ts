@@ -62,8 +62,9 @@ console.log('stored   ', (await source.stats()).length)
 const [letter] = await source.deadLetters()
 console.log(`dead      ${letter!.message!.type}, attempt ${letter!.attempts}: ${letter!.reason}`)
 refunds = true
-console.log('sent back', await source.rearm(letter!.id))
+const sentBack = await source.rearm(letter!.id)
 await until(async () => invoiced.has('C-3') && (await source.stats()).pending === 0)
+console.log('sent back', sentBack)
 
 // ── in this order: consumers, relays, connections ──
 await consumer.stop()
