@@ -1,6 +1,4 @@
 import { afterEach, describe, expect, test } from 'vitest'
-import { errorSummary } from '../../src/core/index.ts'
-import type { RoutingRelay } from '../../src/index.ts'
 import { scale } from '../support/scale.ts'
 import { without } from '../support/services.ts'
 import { untilEmpty } from './routes.ts'
@@ -30,6 +28,14 @@ for (const { store, reader } of KINDS) {
       expect(await db.outbox.admin.list()).toEqual([])
       expect(await routing.states(placed.id)).toEqual({ warehouse: 'published', audit: 'published' })
       expect(await routing.states(paid.id)).toEqual({ audit: 'published' })
+    })
+
+    test('each route that fits counts, and a destination gets an event once', waits, async () => {
+      const { enqueue, relay, warehouse, audit } = await make()
+      const placed = Placed({ n: 1 })
+      await enqueue(placed)
+      await untilEmpty(relay({ routes: { '#': 'audit', 'order.*': 'warehouse', 'order.placed': ['audit'] } }))
+      expect([ids(warehouse.messages), ids(audit.messages)]).toEqual([[placed.id], [placed.id]])
     })
 
     test('a destination that is down for long pauses no other, and spends no attempt', waits, async () => {
@@ -132,6 +138,24 @@ for (const { store, reader } of KINDS) {
       expect(warehouse.messages.length).toBe(1)
     })
 
+    test.skipIf(reader === 'lease')(
+      '… and later ones of its key wait for it, at every destination',
+      waits,
+      async () => {
+        const { enqueue, relay, audit, db } = await make()
+        const lost = Placed({ n: 1 }, { key: 'a' })
+        await db.withTransaction((tx) => db.outbox.enqueue(tx, lost, { topic: 'refund.asked' }))
+        await enqueue(Placed({ n: 2 }, { key: 'a' }), Placed({ n: 3 }, { key: 'b' }))
+        const first = relay()
+        await untilEmpty(first)
+        await first.stop()
+        expect(byKey(audit.messages)).toEqual({ b: [3] })
+        await db.outbox.admin.rearm({ eventIds: [lost.id] })
+        await untilEmpty(relay({ routes: { '#': ['audit', 'warehouse'] } }))
+        expect(byKey(audit.messages)).toEqual({ b: [3], a: [1, 2] })
+      },
+    )
+
     test('… or dropped, when told so', waits, async () => {
       const { relay, db, audit } = await make()
       await db.withTransaction((tx) => db.outbox.enqueue(tx, Placed({ n: 1 }), { topic: 'refund.asked' }))
@@ -175,95 +199,3 @@ for (const { store, reader } of KINDS) {
     })
   })
 }
-
-describe('starting a routing relay', () => {
-  let it: World
-  afterEach(() => it?.end())
-
-  const refused: [string, Parameters<World['relay']>[0], RegExp][] = [
-    [
-      'a route to nowhere',
-      { routes: { 'order.*': 'warehous', '#': ['audit', 'warehouse'] } },
-      /did you mean "warehouse"/,
-    ],
-    ['a destination that no route leads to', { routes: { '#': 'audit' } }, /no route leads to "warehouse"/],
-    ['a route without a destination', { routes: { '#': [], a: ['audit', 'warehouse'] } }, /leads nowhere/],
-    ['a pattern that is none', { routes: { '#.a': ['audit', 'warehouse'] } }, /not at the end/],
-    ['a topic without a route', { topics: ['order.placed', 'refund.asked'] }, /no route fits the topic "refund.asked"/],
-    ['no destinations', { to: {} }, /must name its destinations/],
-    ['an unknown option', { route: {} } as never, /did you mean "routes"/],
-    [
-      'an unknown option of a destination',
-      { to: { warehouse: { to: () => {}, atempts: 1 }, audit: () => {} } } as never,
-      /did you mean "attempts"/,
-    ],
-    ['a policy that is none', { unmatched: 'skip' } as never, /Allowed: dead, drop/],
-    [
-      'a destination without a branch',
-      { to: { audit: () => {}, stock: () => {} }, routes: { '#': ['audit', 'stock'] } },
-      /has no branch "stock"/,
-    ],
-  ]
-  test.each(refused)('%s is refused', async (_, options, text) => {
-    it = await world('memory', 'owner')
-    expect(() => it.relay(options)).toThrow(text)
-  })
-
-  test('events by their types are topics too', async () => {
-    it = await world('memory', 'owner')
-    it.relay({ topics: [Placed, Paid] })
-  })
-
-  test('a destination that cannot be reached yet keeps no other from starting', async () => {
-    it = await world('memory', 'owner')
-    let there = false
-    const warehouse = {
-      ...it.warehouse,
-      start: async () => {
-        if (!there) throw Object.assign(new Error('nobody listens'), { code: 'ECONNREFUSED' })
-      },
-    }
-    const routing: RoutingRelay = it.relay({ to: { warehouse, audit: it.audit } })
-    await routing.start()
-    await it.enqueue(Placed({ n: 1 }))
-    await it.audit.arrived(1)
-    expect(it.warehouse.messages).toEqual([])
-    there = true
-    await it.warehouse.arrived(1)
-  })
-
-  test('a destination whose settings are wrong is told at start, and nothing is left running', async () => {
-    it = await world('memory', 'owner')
-    const { WaybillError } = await import('../../src/core/index.ts')
-    const warehouse = {
-      ...it.warehouse,
-      start: async () => {
-        throw new WaybillError('INVALID_OPTION', 'no such exchange')
-      },
-    }
-    const routing = it.relay({ to: { warehouse, audit: it.audit } })
-    await expect(routing.start()).rejects.toThrow('no such exchange')
-    await it.enqueue(Placed({ n: 1 }))
-    expect(it.audit.messages).toEqual([])
-  })
-
-  test('what waits for a destination that is no more is told', async () => {
-    it = await world('memory', 'owner')
-    const { recordTelemetry } = await import('../../src/testing/index.ts')
-    await it.db.outbox.distribute(new Map([['warehouse', orders(3)]]))
-    const telemetry = recordTelemetry()
-    const routing = it.relay({ to: { audit: it.audit }, routes: { '#': 'audit' } })
-    await routing.start()
-    telemetry.stop()
-    const told = telemetry.events.filter(({ name }) => name === 'warning').map(({ event }) => JSON.stringify(event))
-    expect(told.join()).toContain('the branch warehouse of outbox holds 3 events')
-  })
-
-  test('what is thrown says nothing of the data', async () => {
-    it = await world('memory', 'owner')
-    await it.db.withTransaction((tx) => it.db.outbox.enqueue(tx, Placed({ n: 424242 }), { topic: 'x.y' }))
-    await untilEmpty(it.relay())
-    const [dead] = await it.db.outbox.admin.list({ states: ['dead'] })
-    expect(errorSummary(new Error(dead!.lastError))).not.toContain('424242')
-  })
-})

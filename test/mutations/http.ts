@@ -1,0 +1,112 @@
+import type { Mutation } from '../../scripts/mutations/mutation.ts'
+
+const broker = 'src/brokers/http'
+const tests = 'test/brokers/http'
+
+/** Faults of the webhook sender and receiver. */
+export const mutations: Mutation[] = [
+  {
+    name: 'a wrong signature is taken',
+    file: `${broker}/receiver.ts`,
+    find: "if (verified === 'no') return 'the signature is wrong'",
+    replace: "if (verified === 'no') return undefined",
+    test: `${tests}/receiver.test.ts`,
+    expects: 'a body of another request',
+  },
+  {
+    name: 'attributes that nobody signed are taken',
+    file: `${broker}/signature.ts`,
+    find: "return attributes ? 'whole' : 'attributes'",
+    replace: "return 'whole'",
+    test: `${tests}/receiver.test.ts`,
+    expects: 'an event id that was not signed',
+  },
+  {
+    name: 'a signature is good for ever',
+    file: `${broker}/receiver.ts`,
+    find: ' || Math.abs(age) > this.#limits.tolerance',
+    replace: '',
+    test: `${tests}/receiver.test.ts`,
+    expects: 'an hour old',
+  },
+  {
+    name: 'a signature from the future is taken',
+    file: `${broker}/receiver.ts`,
+    find: 'Math.abs(age) > this.#limits.tolerance',
+    replace: 'age > this.#limits.tolerance',
+    test: `${tests}/receiver.test.ts`,
+    expects: 'an hour ahead',
+  },
+  {
+    name: 'what Content-Length says is believed',
+    file: `${broker}/body.ts`,
+    find: "if (size > most) return 'too large'",
+    replace: '',
+    test: `${tests}/receiver.test.ts`,
+    expects: 'though its length says otherwise',
+  },
+  {
+    name: 'a name is judged once and then trusted',
+    file: `${broker}/guard.ts`,
+    find: 'found.filter(({ address }) => this.#allows(address))',
+    replace: 'found',
+    test: `${tests}/guard.test.ts`,
+    expects: 'second question',
+  },
+  {
+    name: 'an address of IPv4 within one of IPv6 is not looked at',
+    file: `${broker}/addresses.ts`,
+    find: 'return carrier === undefined || ',
+    replace: 'return true || ',
+    test: `${tests}/guard.test.ts`,
+    expects: '64:ff9b::7f00:1',
+  },
+  {
+    name: 'a host that is an address is not judged',
+    file: `${broker}/guard.ts`,
+    find: 'if (isIP(plain) !== 0 && !this.#allows(plain)) throw blocked(host)',
+    replace: '',
+    test: `${tests}/guard.test.ts`,
+    expects: 'is on by default',
+  },
+  {
+    name: 'a server that is away is blamed on its messages',
+    file: `${broker}/answer.ts`,
+    find: "if (AWAY.has(status)) return { kind: 'away', error, after }",
+    replace: '',
+    test: `${tests}/sender.test.ts`,
+    expects: 'the destination, and no message is to blame',
+  },
+  {
+    name: 'the pause that was asked for is not kept',
+    file: `${broker}/sender.ts`,
+    find: 'if (after !== undefined) this.#notBefore = clock.monotonic() + after',
+    replace: '',
+    test: `${tests}/sender.test.ts`,
+    expects: 'a pause that 503 asks for',
+  },
+  {
+    name: 'when one finds the destination away, all the others try too',
+    file: `${broker}/sender.ts`,
+    find: 'call.away = error',
+    replace: '',
+    test: `${tests}/sender.test.ts`,
+    expects: 'the rest of a call is not tried',
+  },
+  {
+    name: 'a message that is sent again while it is handled is handled twice',
+    file: `${broker}/arrivals.ts`,
+    find: 'if (known !== undefined) return known',
+    replace: '',
+    test: `${tests}/receiver.test.ts`,
+    expects: 'the answer of the first',
+  },
+  {
+    name: 'a dead message is answered as done',
+    file: `${broker}/session.ts`,
+    find: "return settlement.kind === 'dead' ? 'refused' : { later: settlement.after }",
+    replace: "return settlement.kind === 'dead' ? 'done' : { later: settlement.after }",
+    test: `${tests}/receiver.test.ts`,
+    expects: 'a permanent failure is 422',
+  },
+]
