@@ -12,6 +12,7 @@ const examples = readdirSync(join(root, 'examples')).filter((name) => /^[0-9].*\
 const servers: Record<string, { server: string; variable: string }> = {
   '04-rabbitmq.ts': { server: 'rabbitmq', variable: 'RABBITMQ_URL' },
   '05-nats.ts': { server: 'nats', variable: 'NATS_URL' },
+  '06-kafka.ts': { server: 'kafka', variable: 'KAFKA_URL' },
   '08-redis.ts': { server: 'redis', variable: 'REDIS_URL' },
 }
 
