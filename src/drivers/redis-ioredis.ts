@@ -85,7 +85,7 @@ export function ioRedis(given: IoRedis | IoCluster): RedisClient {
         last = error
       })
       try {
-        await client.connect()
+        await Promise.race([client.connect(), ended(client)])
       } catch (error) {
         client.disconnect()
         // What ended the attempt is an event; the promise only says that it ended.
@@ -97,6 +97,13 @@ export function ioRedis(given: IoRedis | IoCluster): RedisClient {
       )
     },
   }
+}
+
+/** A cluster that is down ends its client, and leaves whoever waits for the connection waiting. */
+function ended(client: IoCommands): Promise<never> {
+  return new Promise((_, reject) => {
+    client.on('end', () => reject(new Error('the connection has ended')))
+  })
 }
 
 function rawOf(client: IoCommands, cluster: boolean, why: () => unknown): RawRedis {

@@ -54,6 +54,9 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
       const slot = String(slotOf(load.stream))
       await owner.call('cluster', 'delslots', slot)
       await eventually('it is noticed', async () => [...load.errors].some((error) => /CLUSTERDOWN|MOVED/.test(error)))
+      // Who connects meanwhile is told, and not left waiting.
+      const late = redisStreams({ client: client(), timeout: 2000 })
+      await expect(late.source({ stream: load.stream, group: 'late' }).open()).rejects.toThrow()
       await owner.call('cluster', 'addslots', slot)
       await nodes.formed()
       await load.flows()
