@@ -99,7 +99,8 @@ export interface AmqpProperties {
   readonly appId?: string | undefined
 }
 
-export interface AmqpPublish extends AmqpProperties {
+export interface AmqpPublish extends Omit<AmqpProperties, 'expiration'> {
+  readonly expiration?: string | number | undefined
   readonly mandatory?: boolean
   readonly persistent?: boolean
 }
@@ -111,6 +112,12 @@ export const REPLY = { accessRefused: 403, notFound: 404, preconditionFailed: 40
 export function replyCode(error: unknown): number | undefined {
   const code = (error as { code?: unknown } | undefined)?.code
   return typeof code === 'number' ? code : undefined
+}
+
+/** What the server said when it closed a channel: names and settings, never a message. */
+export function serverSaid(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error)
+  return text.replace(/^.*with message /s, '').slice(0, 300)
 }
 
 /** Listens for what a connection or channel may say at its end. Without a listener an error would end the process. */

@@ -1,5 +1,5 @@
 import { type Clock, describe, errorSummary, Unavailable, WaybillError } from '../../core/index.ts'
-import { type AmqpConfirmChannel, type AmqpReturned, REPLY, replyCode } from '../../drivers/amqp.ts'
+import { type AmqpConfirmChannel, type AmqpReturned, REPLY, replyCode, serverSaid } from '../../drivers/amqp.ts'
 import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
 import type { AmqpContent } from './encoding.ts'
 
@@ -213,12 +213,10 @@ export class Sender {
   #whyDown(line: Line, error: unknown): unknown {
     const { where } = this.#settings
     if (line.open.lost.aborted) return line.open.lost.reason
-    if (replyCode(line.error) === REPLY.notFound) {
-      const text = `${where}: ${errorSummary(line.error)}; create it, or let it be declared with declare: true`
-      return new Unavailable(text, { cause: line.error })
-    }
     const cause = line.error ?? error
-    return new Unavailable(`${where}: the channel was closed: ${errorSummary(cause)}`, { cause })
+    const missing = replyCode(cause) === REPLY.notFound
+    const advice = missing ? '; create it, or let it be declared with declare: true' : ''
+    return new Unavailable(`${where}: the channel was closed: ${serverSaid(cause)}${advice}`, { cause })
   }
 }
 

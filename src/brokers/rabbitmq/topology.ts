@@ -1,5 +1,5 @@
 import { WaybillError } from '../../core/index.ts'
-import { type AmqpChannel, REPLY, replyCode } from '../../drivers/amqp.ts'
+import { type AmqpChannel, REPLY, replyCode, serverSaid } from '../../drivers/amqp.ts'
 import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
 
 /** A queue that is read, and what stands around it. */
@@ -40,6 +40,9 @@ export function queueArguments(plan: QueuePlan): Record<string, unknown> {
   }
 }
 
+/** One question to the server, within the time a question may take. */
+type Ask = (question: (channel: AmqpChannel) => Promise<unknown>) => Promise<unknown>
+
 /** Says which things are to be there, or sees whether they are. */
 export class Topology {
   readonly #amqp: SteadyAmqp
@@ -54,18 +57,18 @@ export class Topology {
 
   async exchange(open: OpenAmqp, name: string): Promise<void> {
     // The default exchange is always there, and may not be named in a declaration.
-    if (name !== '') await this.#on(open, (channel) => this.#exchange(channel, name))
+    if (name !== '') await this.#on(open, (ask) => this.#exchange(ask, name))
   }
 
   async queue(open: OpenAmqp, plan: QueuePlan): Promise<void> {
-    await this.#on(open, async (channel) => {
-      if (plan.exchange !== '') await this.#exchange(channel, plan.exchange)
+    await this.#on(open, async (ask) => {
+      if (plan.exchange !== '') await this.#exchange(ask, plan.exchange)
       // What a message may be sent to comes before what sends it there.
-      await this.#exchange(channel, plan.deadExchange, 'direct')
-      await this.#queue(channel, plan.deadQueue, { 'x-queue-type': 'quorum', 'x-delivery-limit': WITHOUT_LIMIT })
-      await this.#queue(channel, plan.name, queueArguments(plan))
+      await this.#exchange(ask, plan.deadExchange, 'direct')
+      await this.#queue(ask, plan.deadQueue, { 'x-queue-type': 'quorum', 'x-delivery-limit': WITHOUT_LIMIT })
+      await this.#queue(ask, plan.name, queueArguments(plan))
       for (const { name } of plan.retryQueues) {
-        await this.#queue(channel, name, {
+        await this.#queue(ask, name, {
           'x-queue-type': 'quorum',
           'x-dead-letter-exchange': '',
           'x-dead-letter-routing-key': plan.name,
@@ -73,50 +76,51 @@ export class Topology {
         })
       }
       if (!this.#declare) return
-      await channel.bindQueue(plan.deadQueue, plan.deadExchange, plan.name)
+      await this.#bind(ask, plan.deadQueue, plan.deadExchange, plan.name)
       if (plan.exchange === '') return
-      for (const topic of plan.topics) await channel.bindQueue(plan.name, plan.exchange, topic)
+      for (const topic of plan.topics) await this.#bind(ask, plan.name, plan.exchange, topic)
     })
   }
 
-  async #exchange(channel: AmqpChannel, name: string, type = 'topic'): Promise<void> {
-    const what = `exchange ${JSON.stringify(name)}`
-    await this.#told(what, () =>
+  async #exchange(ask: Ask, name: string, type = 'topic'): Promise<void> {
+    await this.#told(`exchange ${JSON.stringify(name)}`, ask, (channel) =>
       this.#declare ? channel.assertExchange(name, type, { durable: true }) : channel.checkExchange(name),
     )
   }
 
-  async #queue(channel: AmqpChannel, name: string, args: Record<string, unknown>): Promise<void> {
-    const what = `queue ${JSON.stringify(name)}`
-    await this.#told(what, () =>
+  async #queue(ask: Ask, name: string, args: Record<string, unknown>): Promise<void> {
+    await this.#told(`queue ${JSON.stringify(name)}`, ask, (channel) =>
       this.#declare ? channel.assertQueue(name, { durable: true, arguments: args }) : channel.checkQueue(name),
     )
   }
 
-  /** On a channel of its own: the server closes the channel when something is not as it should be. */
-  async #on(open: OpenAmqp, work: (channel: AmqpChannel) => Promise<void>): Promise<void> {
-    const doing = (async () => {
-      const channel = await open.connection.createChannel()
-      let ended = false
-      channel.on('error', () => {})
-      channel.on('close', () => {
-        ended = true
-      })
-      try {
-        await work(channel)
-      } finally {
-        if (!ended) await channel.close().catch(() => {})
-      }
-    })()
-    await this.#amqp.ask(open, `topology of ${this.#where}`, doing)
+  async #bind(ask: Ask, queue: string, exchange: string, topic: string): Promise<void> {
+    const what = `binding of queue ${JSON.stringify(queue)} to exchange ${JSON.stringify(exchange)}`
+    await this.#told(what, ask, (channel) => channel.bindQueue(queue, exchange, topic))
   }
 
-  async #told(what: string, work: () => Promise<unknown>): Promise<void> {
+  /** On a channel of its own: the server closes the channel when something is not as it should be. */
+  async #on(open: OpenAmqp, work: (ask: Ask) => Promise<void>): Promise<void> {
+    const about = `topology of ${this.#where}`
+    const channel = await this.#amqp.ask(open, about, open.connection.createChannel())
+    let ended = false
+    channel.on('error', () => {})
+    channel.on('close', () => {
+      ended = true
+    })
     try {
-      await work()
+      await work((question) => this.#amqp.ask(open, about, question(channel)))
+    } finally {
+      if (!ended) await this.#amqp.ask(open, about, channel.close()).catch(() => {})
+    }
+  }
+
+  async #told(what: string, ask: Ask, question: (channel: AmqpChannel) => Promise<unknown>): Promise<void> {
+    try {
+      await ask(question)
     } catch (error) {
       const code = replyCode(error)
-      const said = error instanceof Error ? error.message.replace(/^.*with message /, '') : String(error)
+      const said = serverSaid(error)
       if (code === REPLY.notFound) {
         const advice = 'create it, or let it be declared with declare: true'
         throw new WaybillError('NOT_DECLARED', `${this.#where}: there is no ${what}; ${advice}`, { cause: error })
