@@ -270,9 +270,10 @@ while not full and #claimed < count * 4 and visited < count * 4 + 100 do
   end
 end
 
+-- Leases that have run out are told apart: whoever may not claim them now must not come back at once for them.
 local soonest = -1
-for _, set in ipairs({ box.pending, box.leased }) do
-  local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+for set, from in pairs({ [box.pending] = '-inf', [box.leased] = '(' .. string.format('%.0f', now) }) do
+  local first = redis.call('ZRANGEBYSCORE', set, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   if first then
     local wait = math.max(0, tonumber(first) - now)
     if soonest < 0 or wait < soonest then soonest = wait end
@@ -294,18 +295,14 @@ end
 return #old`,
   'outbox-enqueue': `local function outbox_enqueue(keys, args)
   local box = outbox_at(keys[1])
-  redis.call('HLEN', box.states)
-  redis.call('ZCARD', box.pending)
-  redis.call('ZCARD', box.held)
-  redis.call('HLEN', box.heads)
-  redis.call('HLEN', box.entries)
   local now, known = outbox_now(), 0
+  local next = outbox_sequence(box, now, #args / 5)
   for i = 1, #args, 5 do
     local id = args[i]
     if redis.call('HSETNX', box.entries, id, args[i + 4]) == 0 then
       known = known + 1
     else
-      local sequence = outbox_sequence(box, now)
+      local sequence = next + (i - 1) / 5
       local due = tonumber(args[i + 3]) or now
       local key = args[i + 2] == '1' and args[i + 1]
       local state = { 'ready', 0, sequence, now, due, now, false, key, false }
@@ -455,7 +452,7 @@ elseif part == 'heads' then
     local word = state and state[S_KEY] == key and state[S_SEQUENCE] == tonumber(string.sub(member, 1, 16))
       and state[S_STATE]
     if not word or word == 'published' or word == 'held' then
-      if word == 'held' then redis.call('HDEL', box.heads, key) end
+      redis.call('SREM', box.blocked, key)
       outbox_advance(box, key, now)
       headed = headed + 1
     elseif word == 'dead' then
@@ -590,10 +587,10 @@ local function outbox_check(box)
   redis.call('SCARD', box.blocked)
 end
 
--- Follows the clock, so that numbers go on growing when the key was lost.
-local function outbox_sequence(box, now)
+-- The first of so many new numbers. They follow the clock, so that they go on growing when the key was lost.
+local function outbox_sequence(box, now, count)
   local sequence = math.max(tonumber(redis.call('GET', box.sequence) or 0) + 1, now * 1000)
-  redis.call('SET', box.sequence, string.format('%.0f', sequence))
+  redis.call('SET', box.sequence, string.format('%.0f', sequence + (count or 1) - 1))
   return sequence
 end
 
@@ -650,7 +647,6 @@ end
 -- The head of a key is gone: the next one that is held follows, if there is one.
 local function outbox_advance(box, key, now)
   local from = #key .. ':' .. key
-  redis.call('SREM', box.blocked, key)
   while true do
     local first = redis.call('ZRANGEBYLEX', box.held, '[' .. from .. ':', '(' .. from .. ';', 'LIMIT', 0, 1)[1]
     if not first then
@@ -709,7 +705,10 @@ local function outbox_remove(box, member, state, now)
   outbox_leave(box, member, state)
   redis.call('HDEL', box.states, outbox_id(member))
   redis.call('HDEL', box.entries, outbox_id(member))
-  if head then outbox_advance(box, state[S_KEY], now) end
+  if head then
+    redis.call('SREM', box.blocked, state[S_KEY])
+    outbox_advance(box, state[S_KEY], now)
+  end
 end
 
 -- An entry taken apart: key or false, where its header begins, where that ends.

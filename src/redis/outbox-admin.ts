@@ -1,4 +1,13 @@
-import { checkOptions, describe, isUuid, type RawMessage, uuidv7, WaybillError, wholeNumber } from '../core/index.ts'
+import {
+  checkOptions,
+  describe,
+  isUuid,
+  Message,
+  type RawMessage,
+  uuidv7,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
 import { listOf, numberOf, type RedisArg, type RedisReply, textOf } from '../drivers/redis.ts'
 import type {
   Action,
@@ -17,6 +26,7 @@ import type {
 import { matchOf, type Row, readCursor, rowOf, rowsOf, shownOf } from './outbox-admin-lanes.ts'
 import { messageOf } from './outbox-entry.ts'
 import { outboxScripts } from './outbox-scripts.ts'
+import { idOf } from './outbox-session.ts'
 import type { Shard, Shards } from './outbox-shards.ts'
 
 const SAMPLE = 10
@@ -57,7 +67,7 @@ export class RedisOutboxAdmin implements OutboxAdmin {
       throw new WaybillError('INVALID_OPTION', `show: ${describe(eventId)} is not an event id, which is a UUID`)
     }
     const row = await rowOf(this.#shards, eventId.toLowerCase())
-    return row === undefined ? undefined : { entry: shownOf(row), message: messageOf(eventId.toLowerCase(), row.body) }
+    return row === undefined ? undefined : { entry: shownOf(row), message: messageAsItIs(row) }
   }
 
   async preview(action: Action, filter: OutboxFilter): Promise<Preview> {
@@ -202,6 +212,15 @@ export class RedisOutboxAdmin implements OutboxAdmin {
       }
     }
     return count
+  }
+}
+
+/** Of an entry that cannot be read, all its bytes: somebody has to find out what it was. */
+function messageAsItIs({ member, body }: Row & { readonly body: Buffer }): RawMessage {
+  try {
+    return messageOf(idOf(member), body)
+  } catch {
+    return new Message<string | Uint8Array>({ id: idOf(member), source: '', type: '' }, new Uint8Array(body), 'raw')
   }
 }
 

@@ -9,7 +9,7 @@ function script(name: string, text: string) {
 
 /** Scripts of the outbox and of due-time events; what each is given and answers is said in its file. */
 export const outboxScripts = {
-  enqueue: script('outbox-enqueue', 'return outbox_enqueue(KEYS, ARGV)'),
+  enqueue: script('outbox-enqueue', 'outbox_check(outbox_at(KEYS[1]))\nreturn outbox_enqueue(KEYS, ARGV)'),
   claim: script('outbox-claim', lua['outbox-claim']),
   settle: script('outbox-settle', lua['outbox-settle']),
   extend: script('outbox-extend', lua['outbox-extend']),

@@ -70,6 +70,8 @@ export class OutboxSession implements Session<OutboxDelivery> {
   #apart = false
   #few = 1
   #patient = true
+  /** Leases that ran out are left for when nothing is in hand. */
+  #moreExpired = false
   /** Something may have come since the last claim began. */
   #hinted = false
   #soonest = Number.POSITIVE_INFINITY
@@ -148,11 +150,12 @@ export class OutboxSession implements Session<OutboxDelivery> {
   }
 
   #judge(claims: readonly Claimed[]): void {
+    this.#moreExpired = claims.some(({ moreExpired }) => moreExpired)
     if (claims.some(({ expired }) => expired)) {
       // None of those before has done harm: the next may be more.
       this.#few = Math.min(this.#few * 2, MOST_APART)
       this.#apart = true
-    } else this.#apart = this.#patient && claims.some(({ moreExpired }) => moreExpired)
+    } else this.#apart = this.#patient && this.#moreExpired
   }
 
   /** Until a hint, until something is due, until `ms` or `signal`. */
@@ -178,6 +181,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
     if (this.#inHand.size === 0) {
       this.#patient = true
       if (this.#apart) this.#waiting?.abort()
+      if (this.#moreExpired) this.#hint()
     }
     // What follows in a key, or was given back, can be claimed now.
     if (batch.some(([delivery, { kind }]) => kind !== 'done' || delivery.key !== undefined)) this.#hint()

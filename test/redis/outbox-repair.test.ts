@@ -17,7 +17,7 @@ for (const server of ['redis', 'redis6']) {
       const raw = reader(service(server).url)
       const base = `{${db.tag}}:outbox`
       const member = async (event: Message, set = 'pending') => {
-        const members = await raw.zrange(`${base}:${set}`, 0, -1)
+        const members = await raw.zrange(`${base}:${set}`, '0', '-1')
         return members.find((one) => one.endsWith(event.id))!
       }
       const drain = async (count: number) => {

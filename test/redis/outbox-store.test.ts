@@ -179,6 +179,8 @@ for (const server of ['redis', 'redis6']) {
         expect(dead[0]!.lastError).not.toMatch(/broken/)
         expect(dead[1]!.lastError).toMatch(/lacks topic, type, source or form/)
         expect(seen.events).toHaveLength(2)
+        const shown = await outbox.admin.show(events[0]!.id)
+        expect(String(Buffer.from(shown!.message.data as Uint8Array))).toContain('broken')
       })
 
       test('the pause before each try grows with the count that is stored, whoever tries', async () => {

@@ -87,9 +87,10 @@ while not full and #claimed < count * 4 and visited < count * 4 + 100 do
   end
 end
 
+-- Leases that have run out are told apart: whoever may not claim them now must not come back at once for them.
 local soonest = -1
-for _, set in ipairs({ box.pending, box.leased }) do
-  local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
+for set, from in pairs({ [box.pending] = '-inf', [box.leased] = '(' .. string.format('%.0f', now) }) do
+  local first = redis.call('ZRANGEBYSCORE', set, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   if first then
     local wait = math.max(0, tonumber(first) - now)
     if soonest < 0 or wait < soonest then soonest = wait end

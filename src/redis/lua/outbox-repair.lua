@@ -78,7 +78,7 @@ elseif part == 'heads' then
     local word = state and state[S_KEY] == key and state[S_SEQUENCE] == tonumber(string.sub(member, 1, 16))
       and state[S_STATE]
     if not word or word == 'published' or word == 'held' then
-      if word == 'held' then redis.call('HDEL', box.heads, key) end
+      redis.call('SREM', box.blocked, key)
       outbox_advance(box, key, now)
       headed = headed + 1
     elseif word == 'dead' then

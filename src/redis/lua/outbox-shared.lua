@@ -44,10 +44,10 @@ local function outbox_check(box)
   redis.call('SCARD', box.blocked)
 end
 
--- Follows the clock, so that numbers go on growing when the key was lost.
-local function outbox_sequence(box, now)
+-- The first of so many new numbers. They follow the clock, so that they go on growing when the key was lost.
+local function outbox_sequence(box, now, count)
   local sequence = math.max(tonumber(redis.call('GET', box.sequence) or 0) + 1, now * 1000)
-  redis.call('SET', box.sequence, string.format('%.0f', sequence))
+  redis.call('SET', box.sequence, string.format('%.0f', sequence + (count or 1) - 1))
   return sequence
 end
 
@@ -104,7 +104,6 @@ end
 -- The head of a key is gone: the next one that is held follows, if there is one.
 local function outbox_advance(box, key, now)
   local from = #key .. ':' .. key
-  redis.call('SREM', box.blocked, key)
   while true do
     local first = redis.call('ZRANGEBYLEX', box.held, '[' .. from .. ':', '(' .. from .. ';', 'LIMIT', 0, 1)[1]
     if not first then
@@ -163,7 +162,10 @@ local function outbox_remove(box, member, state, now)
   outbox_leave(box, member, state)
   redis.call('HDEL', box.states, outbox_id(member))
   redis.call('HDEL', box.entries, outbox_id(member))
-  if head then outbox_advance(box, state[S_KEY], now) end
+  if head then
+    redis.call('SREM', box.blocked, state[S_KEY])
+    outbox_advance(box, state[S_KEY], now)
+  end
 end
 
 -- An entry taken apart: key or false, where its header begins, where that ends.
