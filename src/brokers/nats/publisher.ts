@@ -69,8 +69,16 @@ export class NatsPublisher implements Publisher {
         undefined,
         signal,
       )
+      // Why nobody takes a subject is asked once.
+      const nobody = new Map<string, Promise<Outcome>>()
       for (const [i, { at, question }] of part.entries()) {
-        outcomes[at] = await this.#outcome(link, question.subject, answers[i]!)
+        const answer = answers[i]!
+        const { subject } = question
+        if (!(answer instanceof NoResponders)) outcomes[at] = this.#outcome(subject, answer)
+        else {
+          if (!nobody.has(subject)) nobody.set(subject, this.#nobody(link, subject, answer))
+          outcomes[at] = await nobody.get(subject)!
+        }
       }
     }
     return outcomes
@@ -119,8 +127,7 @@ export class NatsPublisher implements Publisher {
     return { subject, data: typeof data === 'string' ? Buffer.from(data) : data, headers: headerBytes(all) }
   }
 
-  async #outcome(link: NatsLink, subject: string, answer: Answer): Promise<Outcome> {
-    if (answer instanceof NoResponders) return await this.#nobody(link, subject, answer)
+  #outcome(subject: string, answer: Answer): Outcome {
     if (answer instanceof Error) return outcomeOf(answer)
     try {
       parsed(answer)

@@ -1,6 +1,11 @@
+import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { type JetStreamManager, jetstreamManager } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { command, onPath } from '../../../scripts/services/files.ts'
+import { positionOf } from '../../../src/brokers/nats/group.ts'
 import { nats } from '../../../src/brokers/nats/index.ts'
 import { covers } from '../../../src/brokers/nats/settings.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
@@ -139,6 +144,34 @@ describeWith(['nats'], 'nats: servers one cannot use', () => {
     await expect(source(right).open()).rejects.toThrow(/there is no stream S/)
   })
 
+  test.skipIf(onPath('openssl') === null)(
+    'a certificate nobody vouches for is refused, and one that is known not',
+    async () => {
+      const folder = mkdtempSync(join(tmpdir(), 'waybill-nats-'))
+      const [key, certificate] = [join(folder, 'key.pem'), join(folder, 'certificate.pem')]
+      const names = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=IP:127.0.0.1']
+      await command('openssl', [
+        'req',
+        '-x509',
+        '-newkey',
+        'rsa:2048',
+        '-nodes',
+        '-keyout',
+        key,
+        '-out',
+        certificate,
+        ...names,
+      ])
+      chmodSync(folder, 0o755)
+      chmodSync(key, 0o644)
+      const server = await privateNats(`tls { cert_file: "${certificate}", key_file: "${key}" }`)
+      await expect(source(connecting(server.url)).open()).rejects.toThrow(/cannot connect to NATS: .*self-signed/)
+      const ca = readFileSync(certificate, 'utf8')
+      await expect(source(connecting(server.url, { tls: { ca } })).open()).rejects.toThrow(/there is no stream S/)
+      rmSync(folder, { recursive: true })
+    },
+  )
+
   test('JetStream is not enabled: said so, for source and publisher', async () => {
     const server = await privateNats('# no jetstream')
     const connection = connecting(server.url)
@@ -202,6 +235,13 @@ describe('nats: options', () => {
   test('a function that answers something else is told', async () => {
     const mine = nats({ connection: (() => ({})) as never, stream: 'S' })
     await expect(mine.source({ group: 'g' }).open()).rejects.toThrow(/must answer a NATS connection/)
+  })
+
+  test('what a delivery says of itself, with a domain too', () => {
+    const expected = { given: 3, sequence: 17, place: '17-1700000000000000000' }
+    expect(positionOf('$JS.ACK.S.g.3.17.5.1700000000000000000.0')).toEqual(expected)
+    expect(positionOf('$JS.ACK.hub.AccHash.S.g.3.17.5.1700000000000000000.0')).toEqual(expected)
+    expect(positionOf('$JS.ACK.hub.AccHash.S.g.3.17.5.1700000000000000000.0.random')).toEqual(expected)
   })
 
   test('patterns of subjects', () => {

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { DONE, RELEASE, systemClock } from '../../../src/core/index.ts'
 import { Flow } from '../../../src/flow/index.ts'
-import { faultProxy, runScript } from '../../../src/testing/index.ts'
+import { faultProxy, recordTelemetry, runScript } from '../../../src/testing/index.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { control, privateNats } from './private.ts'
@@ -133,8 +133,10 @@ describeWith(['nats'], 'nats under faults', () => {
     expect((await publisher.publish([first], NEVER))[0]!.kind).toBe('ok')
     const cut = proxy.cutAfter(1, 'downstream')
     const batch = [message(), message(), message()]
+    const began = performance.now()
     const outcomes = await publisher.publish(batch, NEVER)
     expect(outcomes.map(({ kind }) => kind)).toEqual(['down', 'down', 'down'])
+    expect(performance.now() - began, 'it does not wait for the time limit').toBeLessThan(8000)
     expect(await cut).toBe(true)
     await until('it is published', async () => {
       const again = await publisher.publish(batch, NEVER).catch(() => [])
@@ -264,6 +266,7 @@ describeWith(['nats'], 'nats under faults', () => {
         },
         retry: { attempts: 1, breaker: { min: 10, max: 50 } },
       })
+      const telemetry = recordTelemetry(['warning'])
       await flow.start()
       const arrives = async (type = 'good') => {
         const one = message('{}', { type })
@@ -286,6 +289,9 @@ describeWith(['nats'], 'nats under faults', () => {
       }
       await arrives()
       await flow.stop()
+      const told = telemetry.of('warning').filter(({ where }) => where.includes(mine.stream))
+      telemetry.stop()
+      expect(told.map((warning) => warning.message)).toEqual([expect.stringMatching(/ was deleted\. /)])
       await admin.close()
       await publisher.close()
       await mine.close()
