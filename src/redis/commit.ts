@@ -1,27 +1,31 @@
 import { telemetry, Unavailable, WaybillError } from '../core/index.ts'
 import {
   isServerTrouble,
+  isWrongServer,
   listOf,
   numberOf,
   type RedisArg,
-  type RedisCommands,
   RedisError,
   type RedisReply,
   textOf,
 } from '../drivers/redis.ts'
+import type { SteadyRedis } from '../drivers/redis-steady.ts'
+import { type Copies, copiedScript } from '../drivers/redis-wait.ts'
 import { commitUnknown } from '../drivers/transaction.ts'
 import { commitScript } from './steps.ts'
 import type { Unit } from './unit.ts'
 
 export interface CommitSettings {
   readonly name: string
-  readonly redis: RedisCommands
+  readonly redis: SteadyRedis
+  /** How many replicas must have it before it counts as committed. */
+  readonly copies: Copies
   /** How long a done mark is kept, in milliseconds. */
   readonly retention: number
 }
 
 /** Runs what is queued, in one step; see lua/commit.lua. Throws when it was not done, or not all of it. */
-export async function commit(unit: Unit, { name, redis, retention }: CommitSettings): Promise<void> {
+export async function commit(unit: Unit, { name, redis, copies, retention }: CommitSettings): Promise<void> {
   const { queue, checks, marks, keys } = unit
   if (queue.length === 0 && marks.size === 0) return
   const ordered = [...marks, ...[...keys].filter((key) => !marks.has(key))]
@@ -38,7 +42,7 @@ export async function commit(unit: Unit, { name, redis, retention }: CommitSetti
   }
   let report: RedisReply
   try {
-    report = await redis.script(commitScript, ordered, args)
+    report = await send(redis, copies, ordered, args)
   } catch (error) {
     if (isServerTrouble(error)) throw new Unavailable(`Redis refused the commit: ${messageOf(error)}`, { cause: error })
     throw error instanceof Unavailable ? commitUnknown(error) : error
@@ -46,6 +50,18 @@ export async function commit(unit: Unit, { name, redis, retention }: CommitSetti
   const [how, ...rest] = listOf(report)
   if (textOf(how) === 'committed') tellSteps(unit, listOf(rest[0]))
   else throw problemOf(name, unit, ordered, textOf(how), rest)
+}
+
+/** A server that is no master any more is given up, so that the next commit finds the one that is. */
+async function send(redis: SteadyRedis, copies: Copies, keys: string[], args: RedisArg[]): Promise<RedisReply> {
+  if (copies.replicas === 0) return await redis.script(commitScript, keys, args)
+  const connection = await redis.connection()
+  try {
+    return await copiedScript(connection, commitScript, keys as [string, ...string[]], args, copies)
+  } catch (error) {
+    if (isWrongServer(error)) await connection.close()
+    throw error
+  }
 }
 
 /** Redis takes 1,048,576 words in a command. */

@@ -32,10 +32,6 @@ export class Leases {
     this.#settings = settings
   }
 
-  get size(): number {
-    return this.#held.size
-  }
-
   hold(mark: string, token: string): void {
     this.#held.set(mark, { token, since: this.#settings.clock.monotonic() })
     if (this.#renewal === undefined) this.#start()
@@ -71,27 +67,20 @@ export class Leases {
     await renewal?.stop()
   }
 
+  /** It goes on until the store is stopped: short pauses between messages are no reason to begin anew. */
   #start(): void {
     const { lease, clock } = this.#settings
     const every = lease / 3
-    const renewal = new Task<void>({
+    this.#renewal = new Task<void>({
       name: 'inbox: renew',
       every,
       run: async () => {
         if (this.#held.size > 0) await this.renew()
-        else if (this.#renewal === renewal) this.#end(renewal)
       },
       // The leases run out while we wait: a failed renewal is tried again no later than the next would have been.
       backoff: { min: Math.min(every, 200), max: every, jitter: 0 },
       clock,
     })
-    this.#renewal = renewal
-    renewal.start().catch(() => {})
-  }
-
-  /** Nothing has been held for a while: the next to come starts another. */
-  #end(renewal: Task<void>): void {
-    this.#renewal = undefined
-    renewal.stop().catch(() => {})
+    this.#renewal.start().catch(() => {})
   }
 }

@@ -6,6 +6,7 @@ import {
   milliseconds,
   systemClock,
   WaybillError,
+  wholeNumber,
 } from '../core/index.ts'
 import type { RedisClient } from '../drivers/redis.ts'
 import { type RedisLike, redisOf } from '../drivers/redis-recognise.ts'
@@ -27,6 +28,11 @@ export interface RedisOptions {
    * false: what would fail there fails here too.
    */
   anySlot?: boolean
+  /**
+   * So many replicas must have a commit within `within` (1 s), or its outcome counts as unknown and the message comes
+   * again. That narrows what a failover can lose and never rules it out.
+   */
+  durability?: { replicas?: number; within?: Duration }
   inbox?: RedisInboxOptions
   outbox?: StreamOutboxOptions
   clock?: Clock
@@ -48,7 +54,7 @@ export class Redis extends RedisUnitOfWork implements Stoppable {
     if (typeof options !== 'object' || options === null || !('client' in options)) {
       throw new WaybillError('INVALID_OPTION', "redis: give the client by its name: redis({ client, tag: 'shop' })")
     }
-    checkOptions(where, options, ['client', 'tag', 'timeout', 'anySlot', 'inbox', 'outbox', 'clock'])
+    checkOptions(where, options, ['client', 'tag', 'timeout', 'anySlot', 'durability', 'inbox', 'outbox', 'clock'])
     const client = redisOf(options.client)
     const tag = checkedTag(options.tag)
     const anySlot = options.anySlot ?? false
@@ -61,9 +67,15 @@ export class Redis extends RedisUnitOfWork implements Stoppable {
     const own = (name: string) => `{${tag}}:${name}`
     const key = (name: string) => client.keyPrefix + name
     const inbox = new RedisInbox({ name: tag, redis: connection, own: (name) => key(own(name)), clock }, options.inbox)
+    checkOptions('redis: durability', options.durability, ['replicas', 'within'])
+    const { replicas = 0, within = '1s' } = options.durability ?? {}
     super({
       name: tag,
       redis: connection,
+      copies: {
+        replicas: wholeNumber('redis: durability.replicas', replicas, { min: 0 }),
+        within: milliseconds(within, 'redis: durability.within'),
+      },
       retention: inbox.retention,
       unit: { key, slot: anySlot ? undefined : key(own('')) },
     })

@@ -3,7 +3,7 @@ import { createClient } from 'redis'
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from 'vitest'
 import { classify, Unavailable } from '../../src/core/index.ts'
 import { type Redis, type RedisTx, redis, redisFromContext } from '../../src/redis/index.ts'
-import { admin, standalone } from '../support/redis-topologies.ts'
+import { admin, replicated, standalone } from '../support/redis-topologies.ts'
 import { describeWith, service } from '../support/services.ts'
 import { freshTag, ioredis, keysOf, nodeRedis, reader, storeOf } from './support.ts'
 
@@ -297,6 +297,30 @@ describeWith(['redis', 'redis6'], 'a server in trouble', () => {
       await db.withTransaction(async (tx) => {
         expect(await db.inbox.receive(tx, { subscriber: 's', source: '/s', id: '1' })).toBe('new')
       })
+    })
+
+    test(`${version}: a commit that too few replicas have is unknown, and found done when it comes again`, async () => {
+      const { master } = await replicated({ version })
+      const commit = async (replicas: number) => {
+        const db = storeOf(ioredis(master.url), { durability: { replicas, within: 300 } })
+        const key = { subscriber: 's', source: '/s', id: '1' }
+        const handle = () =>
+          db.withTransaction(async (tx) => {
+            if ((await db.inbox.receive(tx, key)) === 'new') tx.incr(db.key('count'))
+          })
+        return { handle, count: () => admin(master).get(db.key('count')) }
+      }
+      const copied = await commit(1)
+      await copied.handle()
+      expect(await copied.count()).toBe('1')
+      const lacking = await commit(2)
+      const error = await lacking.handle().catch((caught) => caught)
+      expect(error).toMatchObject({
+        code: 'COMMIT_UNKNOWN',
+        cause: { message: expect.stringMatching(/1 of 2 replicas/) },
+      })
+      expect(classify(error)).toBe('down')
+      expect(await lacking.count()).toBe('1')
     })
 
     test(`${version}: a replica refuses, and nobody is blamed`, async () => {
