@@ -1,7 +1,17 @@
 import { afterEach, describe, expect, test } from 'vitest'
-import { type Message, telemetry } from '../../src/core/index.ts'
-import { Cleaner, type OutboxReader, Relay, type RelayOptions } from '../../src/outbox/index.ts'
+import { InProcessBroker } from '../../src/brokers/in-process/index.ts'
+import { encodeData, event, type Message, RetryLater, telemetry } from '../../src/core/index.ts'
+import {
+  Cleaner,
+  outbox as enqueueing,
+  inbox,
+  type OutboxReader,
+  Relay,
+  type RelayOptions,
+  transaction,
+} from '../../src/outbox/index.ts'
 import type { RedisOutbox } from '../../src/redis/index.ts'
+import { Router } from '../../src/router/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
 import { describeWith, service } from '../support/services.ts'
@@ -234,6 +244,48 @@ for (const server of ['redis', 'redis6']) {
         })
         expect(ids(arrived)).toEqual(ids(events))
       })
+    })
+
+    test('what was sent after failures has its attempts, and no error any more', async () => {
+      const { outbox } = setup()
+      await outbox.enqueueAlone(samples(1))
+      let failures = 2
+      const to = async () => {
+        if (failures-- > 0) throw new Error('refused')
+      }
+      const relay = relayOf(outbox, to, { backoff: { min: 1, max: 1, jitter: 0 } })
+      await until('it is sent', async () => (await relay.runOnce()).done > 0)
+      const [entry] = await outbox.admin.list()
+      expect(entry).toMatchObject({ state: 'published', attempts: 2, lastError: undefined })
+      expect(entry!.publishedAt).toBeInstanceOf(Date)
+    })
+
+    test('a handler’s writes, its inbox mark and its outputs are one step, under the same middleware as elsewhere', async () => {
+      const { db, outbox, raw } = setup()
+      const Placed = event<{ n: number }>('order.placed')
+      const Invoiced = event<{ n: number }>('invoice.sent')
+      const broker = new InProcessBroker()
+      const { arrived, to } = destination()
+      await relayOf(outbox, to).start()
+      let failures = 1
+      const router = new Router('billing')
+        .use(transaction(db))
+        .use(inbox(db.inbox))
+        .use(enqueueing(outbox))
+        .on(Placed, async ({ data }, { tx }) => {
+          tx.incrby(db.key('total'), data.n)
+          if (failures-- > 0) throw new RetryLater(10)
+          return [Invoiced({ n: data.n })]
+        })
+      const consumer = router.consume(broker.source('billing'))
+      await consumer.start()
+      const placed = encodeData(Placed({ n: 7 }, { id: 'o7', source: '/shop' }))
+      await broker.publish([placed, placed])
+      await until('it has arrived', () => arrived.length === 1)
+      await until('both are settled', async () => (await raw.get(db.key('total'))) === '7')
+      await consumer.stop()
+      expect(await raw.get(db.key('total'))).toBe('7')
+      expect(arrived.map(({ type }) => type)).toEqual(['invoice.sent'])
     })
 
     describe('inline and cold', () => {

@@ -34,8 +34,9 @@ export function outboxConformance(name: string, client: () => object): void {
       close: () => db.stop(),
     }
   }
+  // They wait for time to pass, each with a store of its own.
   const run = (title: string, suite: Suite) =>
-    describe(title, () => {
+    describe(title, { concurrent: true }, () => {
       for (const { name, skip, run } of suite) test.skipIf(skip !== undefined)(name, run)
     })
   run('outbox store', outboxStoreSuite({ name, features: { refusesPool: true }, create }))
