@@ -144,7 +144,7 @@ export class SteadyAmqp {
 
 /** Ends a connection without asking: for those whose server does not answer. */
 function sever(connection: AmqpConnection): void {
-  const stream = connection.connection?.stream
+  const { stream } = (connection.connection ?? {}) as { stream?: { destroy?(error: Error): void } }
   // With an error, since that is what amqplib listens for.
   if (typeof stream?.destroy === 'function') stream.destroy(new Error('given up: the server does not answer'))
   else connection.close().catch(() => {})

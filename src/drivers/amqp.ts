@@ -22,7 +22,7 @@ export interface AmqpConnection extends Emitter {
   createConfirmChannel(): Promise<AmqpConfirmChannel>
   close(): Promise<void>
   /** What lies beneath: the only way to end a connection whose server has stopped answering. */
-  readonly connection?: { readonly stream?: { destroy?(error: Error): void } }
+  readonly connection?: unknown
 }
 
 export interface AmqpChannel extends Emitter {
@@ -54,7 +54,7 @@ export interface AmqpConfirmChannel extends AmqpChannel {
     exchange: string,
     routingKey: string,
     content: Buffer,
-    options: AmqpPublish,
+    options: AmqpPublish | undefined,
     onConfirm: (error: unknown) => void,
   ): boolean
 }

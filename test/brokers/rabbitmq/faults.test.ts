@@ -13,6 +13,7 @@ import {
   plainly,
   receive,
   SOON,
+  sever,
   spiedClient,
   until,
 } from './support.ts'
@@ -91,9 +92,8 @@ describeWith(['rabbitmq'], 'rabbitmq under faults', () => {
     for (let death = 0; death < 4; death++) {
       const session = await source.open()
       await receive(session, 1)
-      // As a crash does: the connection ends without a word.
       const lost = new Promise((resolve) => session.lost.addEventListener('abort', resolve))
-      for (const connection of spied.connections.splice(0)) connection.connection!.stream!.destroy!(new Error('killed'))
+      for (const connection of spied.connections.splice(0)) sever(connection)
       await lost
     }
     await until('it is dead', async () => (await source.stats()).dead === 1)

@@ -82,6 +82,12 @@ export async function dropQueues(url: string, ...queues: readonly string[]): Pro
   })
 }
 
+/** As a crash does: the connection ends without a word. */
+export function sever(connection: AmqpConnection): void {
+  const { stream } = connection.connection as { stream: { destroy(error: Error): void } }
+  stream.destroy(new Error('killed'))
+}
+
 /** A client that remembers every connection and channel it made, to be harmed. */
 export function spiedClient(): { client: AmqpClient; connections: AmqpConnection[]; channels: AmqpChannel[] } {
   const connections: AmqpConnection[] = []
