@@ -10,8 +10,8 @@ const db = postgres({ pool })
 const broker = onServer(url!)
 const router = new Router('billing')
   .use(transactional(db))
-  .on(event<{ n: number }>('order.placed'), async ({ id, data }, { tx, message }) => {
-    await tx.query('INSERT INTO effects (event_id, key, n) VALUES ($1, $2, $3)', [id, message.key, data.n])
+  .on(event<{ n: number }>('order.placed'), async ({ id, data, key }, { tx }) => {
+    await tx.query('INSERT INTO effects (event_id, key, n) VALUES ($1, $2, $3)', [id, key, data.n])
   })
 const from = broker.source({ topic: topic!, group: group!, session: '1s', block: '50ms' })
 const consumer = router.consume(from, { retry: { breaker: { min: 20, max: 200 } } })
