@@ -47,19 +47,25 @@ export function checkAttributes(attributes: Attributes): void {
 
 /** As `checkAttributes`, without the extensions. */
 export function checkContext(attributes: Attributes): void {
-  for (const name of ['id', 'source', 'type'] as const) {
-    const value = attributes[name]
-    if (typeof value !== 'string' || value === '') malformed(name, value, 'a string that is not empty')
-  }
-  for (const name of ['subject', 'datacontenttype', 'dataschema'] as const) {
-    const value = attributes[name]
-    if (value !== undefined && (typeof value !== 'string' || value === ''))
-      malformed(name, value, 'a string that is not empty')
-  }
+  // One by one: this runs for every message that is read.
+  required('id', attributes.id)
+  required('source', attributes.source)
+  required('type', attributes.type)
+  optional('subject', attributes.subject)
+  optional('datacontenttype', attributes.datacontenttype)
+  optional('dataschema', attributes.dataschema)
   const { time } = attributes
   if (time !== undefined && (typeof time !== 'string' || !RFC3339.test(time) || Number.isNaN(Date.parse(time)))) {
     malformed('time', time, 'an RFC 3339 time')
   }
+}
+
+function required(name: string, value: unknown): void {
+  if (typeof value !== 'string' || value === '') malformed(name, value, 'a string that is not empty')
+}
+
+function optional(name: string, value: unknown): void {
+  if (value !== undefined) required(name, value)
 }
 
 export function checkExtension(name: string, value: unknown): void {
