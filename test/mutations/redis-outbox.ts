@@ -31,7 +31,17 @@ export const mutations: Mutation[] = [
     file: lua,
     find: 'if head and head ~= member then return outbox_hold(box, member, state) end',
     replace: '',
-    test: 'test/redis/outbox-conformance.test.ts',
+    test: store,
+    expects: 'people see one outbox',
+    needs,
+  },
+  {
+    name: 'what was scheduled for a key goes out beside what is in flight',
+    file: lua,
+    find: 'if head and head ~= member then\n        outbox_leave(box, member, state)',
+    replace: 'if false then\n        outbox_leave(box, member, state)',
+    test: store,
+    expects: 'waits for what is in flight',
     needs,
   },
   {

@@ -288,6 +288,29 @@ for (const server of ['redis', 'redis6']) {
       expect(arrived.map(({ type }) => type)).toEqual(['invoice.sent'])
     })
 
+    test('an event that was scheduled waits for what is in flight of its key when it is due, and goes before what came later', async () => {
+      const { outbox } = setup()
+      const [scheduled, first, later] = samples(3, { key: 'a' })
+      await outbox.enqueueAlone(scheduled!, { availableAt: new Date(Date.now() + 100) })
+      await outbox.enqueueAlone(first!)
+      const session = (await (await outbox.reader(READER).share())[0]!.open(NEVER))!
+      const take = () => session.take({ count: 5, bytes: 1e6 }, NEVER)
+      const taken = await take()
+      expect(taken.map(({ message }) => message.id)).toEqual([first!.id])
+      await outbox.enqueueAlone(later!)
+      await until('it is due and held', async () => {
+        expect(await take()).toEqual([])
+        return (await outbox.admin.stats()).states.held.count === 2
+      })
+      const order: string[] = []
+      for (let next = taken; next.length > 0; next = await take()) {
+        order.push(...next.map(({ message }) => message.id))
+        await session.settle(next.map((delivery) => [delivery, { kind: 'done' }]))
+      }
+      expect(order).toEqual([first!.id, scheduled!.id, later!.id])
+      await session.close()
+    })
+
     describe('inline and cold', () => {
       test('a relay of this process sends right after the commit, long before its poll', async () => {
         const { db, outbox } = setup()
