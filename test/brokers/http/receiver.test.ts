@@ -18,7 +18,7 @@ function requestOf(
   sent: RawMessage = message(),
   change: {
     headers?: Record<string, string | undefined>
-    body?: BodyInit
+    body?: NonNullable<RequestInit['body']>
     mode?: 'binary' | 'structured'
     at?: number
     method?: string
