@@ -125,7 +125,7 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
-    name: 'WAIT is asked on whatever connection there is',
+    name: 'too few replicas count as enough',
     file: 'src/drivers/redis-wait.ts',
     find: '  if (numberOf(copies) >= replicas) return reply!',
     replace: '  if (numberOf(copies) >= 0) return reply!',
@@ -170,7 +170,7 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
-    name: 'keeping alive is not needed: a foreign consumer is overruled when an entry is given back',
+    name: 'what is given back is taken from a foreign consumer',
     file: `${broker}/lua.generated.ts`,
     find: 'if mine(ARGV[i]) then\n    redis.call',
     replace: 'if true then\n    redis.call',
@@ -184,7 +184,7 @@ export const mutations: Mutation[] = [
     find: '  minimizeConnections: true,\n',
     replace: '  minimizeConnections: false,\n',
     test: `${tests}/cluster-failover.test.ts`,
-    expects: 'node-redis',
+    expects: 'node-redis: a master that is gone for good',
     needs,
   },
   {

@@ -56,14 +56,15 @@ async function askSettings(redis: RedisCommands, key: string): Promise<readonly 
 }
 
 async function knowsStreams(redis: RedisCommands, key: string, where: string): Promise<void> {
-  let known: RedisReply | undefined
-  try {
-    known = listOf(await redis.command(['command', 'info', 'xreadgroup'], { key }))[0]
-  } catch (error) {
-    // Some servers have streams and do not tell.
-    if (isUnknownCommand(error)) return
-    throw error
-  }
+  const commands = [
+    ['exists', key],
+    ['command', 'info', 'xreadgroup'],
+  ]
+  const [, told] = await redis.pipeline(commands, { key })
+  // Some servers have streams and do not tell.
+  if (isUnknownCommand(told)) return
+  if (told instanceof RedisError) throw told
+  const [known] = listOf(told)
   if (known === null || listOf(known).length === 0) throw unsupported(where, 'a server without streams')
 }
 

@@ -60,14 +60,20 @@ export class StreamsPublisher implements Publisher {
   }
 
   async start(): Promise<void> {
-    this.#checked ??= this.#check()
+    this.#checked ??= this.#check(this.#settings.anyKey)
     await this.#checked
   }
 
-  async #check(): Promise<void> {
-    const { redis, anyKey, name, durability } = this.#settings
+  /** Of a cluster the node that is needed anyway: another may be gone, and hold up what does not need it. */
+  async #checkAt(key: string): Promise<void> {
+    this.#checked ??= this.#check(key)
+    await this.#checked
+  }
+
+  async #check(key: string): Promise<void> {
+    const { redis, name, durability } = this.#settings
     try {
-      await checkServer(redis, anyKey, `publisher ${name}`, durability)
+      await checkServer(redis, key, `publisher ${name}`, durability)
     } catch (error) {
       this.#checked = undefined
       throw error
@@ -76,9 +82,10 @@ export class StreamsPublisher implements Publisher {
 
   async publish(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
     if (messages.length === 0) return []
-    await this.start()
     const outcomes: Outcome[] = new Array(messages.length)
     const streams = this.#sort(messages, outcomes)
+    const [first] = streams.keys()
+    if (first !== undefined) await this.#checkAt(first)
     await Promise.all([...streams].map(([key, items]) => this.#append(key, items, outcomes)))
     return outcomes
   }

@@ -1,8 +1,10 @@
 import { expect, test } from 'vitest'
-import { admin, cluster } from '../../support/redis-topologies.ts'
+import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
+import { admin, cluster, eventually } from '../../support/redis-topologies.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'
 import { underLoad } from './load.ts'
+import { fresh, message, NEVER, receive } from './support.ts'
 
 describeWith(['redis'], 'redis streams in a cluster that fails over', () => {
   for (const driver of ['ioredis', 'node-redis']) {
@@ -26,6 +28,31 @@ describeWith(['redis'], 'redis streams in a cluster that fails over', () => {
       expect(load.telemetry.of('message.dead')).toEqual([])
       const now = await nodes.masterOf(load.stream)
       expect(await admin(now).xlen(load.stream)).toBeGreaterThanOrEqual(load.accepted.size)
+    })
+
+    test(`${driver}: a master that is gone for good holds up nobody who needs the others`, {
+      timeout: 30_000,
+    }, async () => {
+      const nodes = await cluster({ nodeTimeout: 1500, settings: { 'cluster-require-full-coverage': 'no' } })
+      const lost = fresh()
+      const old = await nodes.masterOf(lost)
+      let kept = fresh()
+      while ((await nodes.masterOf(kept)) === old) kept = fresh()
+      await old.stop('kill')
+      const client = driver === 'ioredis' ? nodes.ioredis() : nodes.nodeRedis()
+      const broker = redisStreams({ client, timeout: 2000 })
+      const publisher = broker.publisher({ stream: ({ type }) => type })
+      await eventually('the others work', async () => {
+        const [outcome] = await publisher.publish([message('{}', { type: kept })], NEVER).catch(() => [])
+        return outcome?.kind === 'ok'
+      })
+      const outcomes = await publisher.publish([message('{}', { type: lost })], NEVER)
+      expect(outcomes.map(({ kind }) => kind)).toEqual(['down'])
+      const session = await broker.source({ stream: kept, group: 'g', block: 20 }).open()
+      expect(await receive(session, 1)).toHaveLength(1)
+      await session.close()
+      await publisher.close!()
+      await broker.close()
     })
   }
 })
