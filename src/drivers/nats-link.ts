@@ -217,6 +217,7 @@ export class NatsClient {
   readonly #given: NatsLike
   readonly #options: LinkOptions
   #steady: Promise<NatsLink> | undefined
+  #closed = false
 
   constructor(given: NatsLike, options: LinkOptions) {
     this.#given = given
@@ -242,6 +243,7 @@ export class NatsClient {
 
   /** One that is opened when it is first needed, and again when it was lost. */
   async steady(): Promise<NatsLink> {
+    if (this.#closed) throw new Unavailable('the connection to NATS was closed')
     const known = this.#steady
     if (known !== undefined && !(await known).lost.aborted) return await known
     // Whoever else found it lost has opened another meanwhile.
@@ -257,7 +259,9 @@ export class NatsClient {
     return opening
   }
 
+  /** Ends the steady one. Others are closed by whoever asked for them. */
   async close(): Promise<void> {
+    this.#closed = true
     const known = this.#steady
     this.#steady = undefined
     await (await known?.catch(() => undefined))?.close()

@@ -122,6 +122,7 @@ export class Intake {
       await this.#member.say([{ reply, word: waiting.size > 0 ? nak(TOO_LARGE_AGAIN) : TERM }])
       this.#bad.shift()
       this.held.delete(place)
+      if (waiting.size > 0) continue
       // Its type may be what nobody could tell.
       const { type = '', id = String(sequence), tenant } = (delivery.message ?? {}) as Partial<RawMessage>
       telemetry['message.dead'].publish({ flow: this.#settings.where, type, id, reason, attempt: attempts + 1, tenant })
