@@ -67,10 +67,11 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
    * Queues events in a unit of work: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
    * `withTransaction` has begun. They are written in the same script as its commands. Answers their ids.
    */
-  enqueue(tx: RedisTx, event: Message, options?: EnqueueOptions): Promise<string>
-  enqueue(tx: RedisTx, events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
   enqueue(event: Message, options?: EnqueueOptions): Promise<string>
   enqueue(events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
+  enqueue(tx: RedisTx, event: Message, options?: EnqueueOptions): Promise<string>
+  // Last, so that `outbox(…)` of the middleware infers what a transaction is.
+  enqueue(tx: RedisTx, events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
     const ambient = given[0] instanceof Message || Array.isArray(given[0])
     const [tx, events, options] = ambient ? [this.#ambient(), ...given] : given

@@ -164,7 +164,7 @@ for (const server of ['redis', 'redis6']) {
           return (await Promise.all(used)).reduce((sum, bytes) => sum + bytes, 0)
         }
         for (let round = 0; round < 5; round++) {
-          await outbox.enqueueAlone(samples(400, { key: `key ${round}` }).concat(samples(400)))
+          await outbox.enqueueAlone(samples(40, { key: `key ${round}` }).concat(samples(400)))
           while ((await relay.runOnce()).taken > 0) await outbox.admin.clean({ retention: 0 })
           expect(await size()).toBeLessThan(500)
         }
