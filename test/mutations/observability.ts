@@ -53,8 +53,8 @@ export const mutations: Mutation[] = [
   {
     name: 'times are recorded in milliseconds',
     file: 'src/observability/metrics-table.ts',
-    find: 'write({ flow, type, result }, took / 1000)',
-    replace: 'write({ flow, type, result }, took)',
+    find: 'write({ flow, type, result }, took / 1000, count)',
+    replace: 'write({ flow, type, result }, took, count)',
     test: 'test/observability/metrics.test.ts',
     expects: 'seconds',
   },
