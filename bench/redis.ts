@@ -1,7 +1,8 @@
 /**
- * Redis Streams: publishing and consuming against bare loops on the same client, that do the same work with one
- * connection and nothing else: no fencing, no retries, no order. One private server without AOF, so that the disk does
- * not decide.
+ * Redis: streams, units of work and the script outbox against bare loops on the same client, that do the same work with
+ * one connection and nothing else: no fencing, no retries, no order; and consuming with an inbox against BullMQ. One
+ * private server without AOF, so that the disk does not decide. `--quick` for a look, `--only=streams,unit,outbox,inbox`
+ * for some of the parts.
  */
 import { Redis } from 'ioredis'
 import { Flow, Message, type RawMessage } from 'waybill'
@@ -10,10 +11,14 @@ import { redis } from '../scripts/services/kinds/redis.ts'
 import { startPrivate } from '../scripts/services/provision.ts'
 import { openRun } from '../scripts/services/run.ts'
 import { stopAll } from '../scripts/services/server.ts'
-import { interleave, pairedRatio, type Sample, summary } from './support/measure.ts'
-import { atLeast, type Bench, type Row, round } from './support/report.ts'
+import { interleave } from './support/measure.ts'
+import { ratioGoal } from './support/pg-rounds.ts'
+import { againstBullmq } from './support/redis/bullmq.ts'
+import { type Measured, measured, ratesOf } from './support/redis/contest.ts'
+import { outboxes } from './support/redis/outbox.ts'
+import { unitsOfWork } from './support/redis/unit-of-work.ts'
+import type { Bench, Goal, Row } from './support/report.ts'
 
-const ROUNDS = 10
 const BATCH = 500
 const READ = 1000
 /** Batches under way at once, for both. */
@@ -22,6 +27,10 @@ const AT_ONCE = 2
 interface Sizes {
   readonly publish: number
   readonly consume: number
+  readonly units: number
+  readonly outbox: number
+  readonly inbox: number
+  readonly rounds: number
 }
 
 function messageOf(i: number): RawMessage {
@@ -98,21 +107,7 @@ async function ourConsume(client: Redis, stream: string, group: string, count: n
   await broker.close()
 }
 
-function row(what: string, count: number, samples: Record<'bare' | 'ours', Sample[]>): { row: Row; ratio: number } {
-  const rate = (side: 'bare' | 'ours') => samples[side].map(({ wallMs }) => (count * 1000) / wallMs)
-  const ratio = pairedRatio(rate('ours'), rate('bare'))
-  const cells = {
-    what,
-    messages: count,
-    'bare /s': Math.round(summary(rate('bare')).median),
-    'ours /s': Math.round(summary(rate('ours')).median),
-    ratio: round(ratio.median),
-    spread: `${round(ratio.low)}…${round(ratio.high)}`,
-  }
-  return { row: cells, ratio: ratio.median }
-}
-
-async function publishing(client: Redis, { publish: count }: Sizes) {
+async function publishing(client: Redis, { publish: count, rounds }: Sizes) {
   const messages = Array.from({ length: count }, (_, i) => messageOf(i))
   const publisher = redisStreams({ client }).publisher({ stream: 'ours' })
   const never = new AbortController().signal
@@ -131,13 +126,17 @@ async function publishing(client: Redis, { publish: count }: Sizes) {
         await ours()
       },
     },
-    { rounds: ROUNDS, warmUp: 2 },
+    { rounds, warmUp: 2 },
   )
   await publisher.close!()
-  return row(`publish, batches of ${BATCH}`, count, samples)
+  return measured(`publish, batches of ${BATCH}`, count, ratesOf(count, samples), {
+    against: 'bare XADD',
+    ours: `publisher.publish, ${AT_ONCE} batches at once`,
+    theirs: `ioredis pipelines, ${AT_ONCE} at once`,
+  })
 }
 
-async function consuming(client: Redis, { consume: count }: Sizes) {
+async function consuming(client: Redis, { consume: count, rounds }: Sizes) {
   await client.del('read')
   await barePublish(
     client,
@@ -156,26 +155,62 @@ async function consuming(client: Redis, { consume: count }: Sizes) {
       bare: () => group((name) => bareConsume(client, 'read', name, count)),
       ours: () => group((name) => ourConsume(client, 'read', name, count)),
     },
-    { rounds: ROUNDS, warmUp: 2 },
+    { rounds, warmUp: 2 },
   )
-  return row(`consume and ack, reads of ${READ}`, count, samples)
+  return measured(`consume and ack, reads of ${READ}`, count, ratesOf(count, samples), {
+    against: 'bare XREADGROUP',
+    ours: `a flow, ${READ} at once, reads of ${READ / 2}, batched XACK`,
+    theirs: `reads of ${READ}, one XACK for each, beside the next read`,
+  })
+}
+
+function sizesOf(flags: readonly string[]): Sizes {
+  if (flags.includes('--tiny')) {
+    return { publish: 2000, consume: 2000, units: 1000, outbox: 2000, inbox: 2000, rounds: 1 }
+  }
+  if (flags.includes('--quick')) {
+    return { publish: 20_000, consume: 50_000, units: 10_000, outbox: 20_000, inbox: 10_000, rounds: 3 }
+  }
+  return { publish: 100_000, consume: 200_000, units: 50_000, outbox: 100_000, inbox: 50_000, rounds: 10 }
 }
 
 export const bench: Bench = async ({ flags }) => {
-  const sizes = flags.includes('--quick')
-    ? { publish: 20_000, consume: 50_000 }
-    : { publish: 100_000, consume: 200_000 }
+  const sizes = sizesOf(flags)
+  const only = flags
+    .find((flag) => flag.startsWith('--only='))
+    ?.slice('--only='.length)
+    .split(',')
+  const part = (name: string) => only === undefined || only.includes(name)
+  const { rounds } = sizes
+  const results: Row[] = []
+  const goals: Goal[] = []
+  const show = ({ row, ratio }: Measured, name?: string, goal = 0.8) => {
+    results.push(row)
+    if (name !== undefined) goals.push(ratioGoal(name, goal, ratio))
+  }
   const run = await openRun()
   const server = await startPrivate(redis, { run: run.dir, settings: { appendonly: 'no' } })
   const client = new Redis(server.url)
+  const versions: Record<string, string> = { redis: server.version }
   try {
-    const published = await publishing(client, sizes)
-    const consumed = await consuming(client, sizes)
-    return {
-      results: [published.row, consumed.row],
-      goals: [atLeast('redis.publish/bare', 0.8, published.ratio), atLeast('redis.consume/bare', 0.8, consumed.ratio)],
-      versions: { redis: server.version },
+    if (part('streams')) {
+      show(await publishing(client, sizes), 'redis.publish/bare')
+      show(await consuming(client, sizes), 'redis.consume/bare')
     }
+    if (part('unit')) {
+      show(await unitsOfWork(client, { count: sizes.units, rounds }), 'redis.unit_of_work/bare_multi', 1.5)
+    }
+    if (part('outbox')) {
+      const { enqueue, relay } = await outboxes(client, { count: sizes.outbox, rounds })
+      show(enqueue, 'redis.outbox_enqueue/bare')
+      show(relay, 'redis.outbox/bare')
+    }
+    if (part('inbox')) {
+      const peer = await againstBullmq(client, server.url, { count: sizes.inbox, rounds })
+      versions['bullmq'] = peer.version
+      show(peer, 'redis.consume_inbox/bullmq', 2)
+    }
+    return { results, goals, versions }
   } finally {
     client.disconnect()
     await stopAll(server)

@@ -17,11 +17,11 @@ export async function sample(work: () => unknown): Promise<Sample> {
 
 /**
  * Rounds of every contestant by turns, so that what else the machine does meets all of them: the order within a round
- * rotates, and the first `warmUp` rounds do not count.
+ * rotates, and the first `warmUp` rounds do not count. What is done `before` is not measured.
  */
 export async function interleave<Name extends string>(
   contestants: Readonly<Record<Name, () => unknown>>,
-  options: { rounds: number; warmUp?: number },
+  options: { rounds: number; warmUp?: number; before?: (name: Name) => unknown },
 ): Promise<Record<Name, Sample[]>> {
   const names = Object.keys(contestants) as Name[]
   const samples = Object.fromEntries(names.map((name) => [name, [] as Sample[]])) as Record<Name, Sample[]>
@@ -29,6 +29,7 @@ export async function interleave<Name extends string>(
   for (let round = -warmUp; round < options.rounds; round++) {
     for (let i = 0; i < names.length; i++) {
       const name = names[(((round + i) % names.length) + names.length) % names.length]!
+      await options.before?.(name)
       globalThis.gc?.()
       await setImmediate()
       const taken = await sample(contestants[name])

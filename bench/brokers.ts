@@ -1,0 +1,96 @@
+/**
+ * Brokers: what relays publish into them and routers consume from them, against loops on the same client with the same
+ * guarantees and nothing else. `--quick` for a look, `--only=nats,kafka` for some of the brokers, `--role=publish` or
+ * `--role=consume` for one of the two.
+ *
+ * Publishing: an outbox in PostgreSQL, emptied into the broker. The bare loop reads the same table, publishes with all
+ * that makes it safe (confirms, ids, acks of all replicas, signatures), as many at once, and removes what the broker has
+ * confirmed; that is the least that can lose nothing. The loop from memory has no outbox at all: it shows what having
+ * one costs, and no goal is set against it.
+ */
+import { BROKERS } from './support/brokers/all.ts'
+import type { BrokerBench, Role } from './support/brokers/broker.ts'
+import { BrokerContest, type Line, ratioOf, rowOf, type Side } from './support/brokers/contest.ts'
+import { ratioGoal } from './support/pg-rounds.ts'
+import type { Bench, Goal, Row } from './support/report.ts'
+
+const TUNED = { reader: 'owner', batch: 1000, maxBatch: 1000, concurrency: 2, deleteOnPublish: true } as const
+
+function publishing({ how }: BrokerBench): Side[] {
+  const [ours, bare] = [how['ours publish'], how['bare publish']]
+  return [
+    { name: 'ours', how: `owner, batches of 1000; ${ours}`, options: { side: 'ours', tuned: true, relay: TUNED } },
+    {
+      name: 'ours, defaults',
+      how: 'defaults; removes',
+      options: { side: 'ours', tuned: false, relay: { deleteOnPublish: true } },
+    },
+    { name: 'bare', how: `the same outbox, fenced removal; ${bare}`, options: { side: 'bare', tuned: true } },
+    { name: 'bare, from memory', how: `no outbox; ${bare}`, options: { side: 'memory', tuned: true } },
+  ]
+}
+
+function consuming({ how }: BrokerBench): Side[] {
+  return [
+    { name: 'ours', how: how['ours consume'], options: { side: 'ours', tuned: true } },
+    { name: 'ours, defaults', how: 'defaults', options: { side: 'ours', tuned: false } },
+    { name: 'bare', how: how['bare consume'], options: { side: 'bare', tuned: true } },
+  ]
+}
+
+export const bench: Bench = async ({ flags }) => {
+  const flag = (name: string) =>
+    flags
+      .find((given) => given.startsWith(`--${name}=`))
+      ?.slice(name.length + 3)
+      .split(',')
+  const [only, roles = ['publish', 'consume']] = [flag('only'), flag('role')]
+  const quick = flags.includes('--quick')
+  const tiny = flags.includes('--tiny')
+  const chosen = BROKERS.filter(({ name }) => only === undefined || only.includes(name))
+  // Within 30 % of 1: ten pairs of those with a goal. The others are there to be seen.
+  const [all, more] = tiny ? [1, 0] : quick ? [1, 3] : [3, 7]
+  const results: Row[] = []
+  const goals: Goal[] = []
+  const contest = await BrokerContest.open()
+  const versions: Record<string, string> = { ...contest.versions }
+  try {
+    for (const broker of chosen) {
+      const { version } = await contest.withBroker(broker, async (url, server) => {
+        for (const role of roles as Role[]) {
+          const sides = role === 'publish' ? publishing(broker) : consuming(broker)
+          const events = tiny ? 3000 : sizeOf(broker.name, quick)
+          const lines = await contest.rounds(broker, role, sides, { url, server, events, rounds: all })
+          if (more > 0) {
+            const pair = sides.filter(({ name }) => name === 'ours' || name === 'bare')
+            append(lines, await contest.rounds(broker, role, pair, { url, server, events, rounds: more }))
+          }
+          show(broker.name, role, lines)
+        }
+      })
+      if (version !== '') versions[broker.name] = version
+    }
+    return { results, goals, versions }
+  } finally {
+    await contest.close()
+  }
+
+  function show(broker: string, role: Role, lines: readonly Line[]): void {
+    results.push(...lines.map((line) => rowOf(broker, role, lines, line)))
+    goals.push(ratioGoal(`brokers.${broker}.${role}/bare`, 0.8, ratioOf(lines, 'ours', 'bare')))
+  }
+}
+
+function append(lines: readonly Line[], more: readonly Line[]): void {
+  for (const { side, taken, serverUs } of more) {
+    const line = lines.find((one) => one.side === side)!
+    line.taken.push(...taken)
+    line.serverUs.push(...serverUs)
+  }
+}
+
+/** So that a round takes seconds with any of them. */
+function sizeOf(broker: string, quick: boolean): number {
+  const many = broker === 'http' || broker === 'rabbitmq' ? 30_000 : 100_000
+  return quick ? many / 5 : many
+}
