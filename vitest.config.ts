@@ -13,6 +13,8 @@ export default defineConfig({
     pool: 'forks',
     // The long tests measure delays and fill both cores by themselves: one file at a time.
     fileParallelism: tier === 'test',
+    // They wait more than they work: by default two cores would get one worker.
+    maxWorkers: tier === 'test' ? 3 : 1,
     passWithNoTests: false,
   },
 })

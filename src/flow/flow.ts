@@ -187,7 +187,8 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       try {
         hand.beginTake()
         try {
-          taken = await session.take({ count, bytes: this.#limits.bytes - hand.bytes, again: true }, over)
+          const next = Math.min(ask * 2, this.#limits.most)
+          taken = await session.take({ count, bytes: this.#limits.bytes - hand.bytes, next }, over)
         } finally {
           if (over.aborted) pump.close()
           pump.accept(taken)

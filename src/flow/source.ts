@@ -20,8 +20,8 @@ export type Settled<D> = readonly [delivery: D, settlement: Settlement]
 export interface Demand {
   readonly count: number
   readonly bytes: number
-  /** Another take follows as soon as there is room, so a source may begin with it. */
-  readonly again?: boolean
+  /** If this one comes full, a take of up to so many follows as soon as there is room: a source may begin with it. */
+  readonly next?: number
 }
 
 /**

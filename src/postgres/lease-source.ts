@@ -120,14 +120,14 @@ class LeaseSession implements Session<OutboxDelivery> {
     return false
   }
 
-  async take({ count, bytes, again = false }: Demand): Promise<readonly OutboxDelivery[]> {
+  async take({ count, bytes, next = 0 }: Demand): Promise<readonly OutboxDelivery[]> {
     // What may have killed a relay goes out with nothing else in hand.
     if (this.#apart && this.#inHand.size > 0) return []
     const { asked, rows } = this.#ahead ?? this.#ask(count)
     this.#ahead = undefined
     const claimed = await rows
     const wanted = withinBytes(claimed.slice(0, count), bytes)
-    this.#more(claimed.slice(wanted.length), asked, again && claimed.length >= count ? count : 0)
+    this.#more(claimed.slice(wanted.length), asked, claimed.length >= count ? next : 0)
     const deliveries = await deliveriesOf(this.#reader, this.#sql.large, wanted)
     if (deliveries.length > 0) this.#claimed = Math.min(this.#claimed, asked + this.#options.lease * 0.9)
     for (const delivery of deliveries) this.#inHand.set(delivery.eventId, delivery)

@@ -37,7 +37,8 @@ export class OwnerScan {
   readonly #openKeys = new Set<string>()
   readonly #looksAhead: boolean
   #ahead: Scan | undefined
-  #again = false
+  /** How many are wanted next, should this take come full. */
+  #next = 0
   /** Grows whenever what was read before may no longer be right. */
   #age = 0
   readonly #floor = new Floor()
@@ -73,8 +74,8 @@ export class OwnerScan {
    * Up to `demand`, and what is blocked among what was read. `rung`: somebody has just said that there is something, so
    * look where new events are and hand them out before looking anywhere else.
    */
-  async take({ count, bytes, again = false }: Demand, rung: boolean): Promise<Taken> {
-    this.#again = again && this.#looksAhead
+  async take({ count, bytes, next = 0 }: Demand, rung: boolean): Promise<Taken> {
+    this.#next = this.#looksAhead ? next : 0
     const found: Row[] = []
     const blocked: Row[] = []
     const add = (rows: readonly Row[]) => {
@@ -170,8 +171,8 @@ export class OwnerScan {
     this.#floor.scanned(lowest ?? Number.POSITIVE_INFINITY, highest ?? -1, scan.inHand, scan.safe)
     if (rows.length > count) rows = rows.slice(0, count)
     this.#askWriters(rows.length)
-    if (this.#again && rows.length === count && !rows.some(isBlocked)) {
-      this.#ahead = this.#scan(count, rows)
+    if (this.#next > 0 && rows.length === count && !rows.some(isBlocked)) {
+      this.#ahead = this.#scan(this.#next, rows)
       // Whoever wants them is told. Often enough nobody does.
       this.#ahead.rows.catch(() => {})
     }
