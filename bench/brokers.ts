@@ -59,7 +59,7 @@ export const bench: Bench = async ({ flags }) => {
       const { version } = await contest.withBroker(broker, async (url, server) => {
         for (const role of roles as Role[]) {
           const sides = role === 'publish' ? publishing(broker) : consuming(broker)
-          const events = tiny ? 3000 : sizeOf(broker.name, quick)
+          const events = tiny ? 3000 : sizeOf(broker.name, role, quick)
           const lines = await contest.rounds(broker, role, sides, { url, server, events, rounds: all })
           if (more > 0) {
             const pair = sides.filter(({ name }) => name === 'ours' || name === 'bare')
@@ -89,8 +89,10 @@ function append(lines: readonly Line[], more: readonly Line[]): void {
   }
 }
 
-/** So that a round takes seconds with any of them. */
-function sizeOf(broker: string, quick: boolean): number {
-  const many = broker === 'http' || broker === 'rabbitmq' ? 30_000 : 100_000
-  return quick ? many / 5 : many
+/** So that a round takes a second or more with any of them. */
+function sizeOf(broker: string, role: Role, quick: boolean): number {
+  const sizes = role === 'publish' ? { rabbitmq: 50_000, http: 20_000 } : { rabbitmq: 100_000, http: 30_000 }
+  const usual = role === 'publish' ? 100_000 : 200_000
+  const many = sizes[broker as keyof typeof sizes] ?? usual
+  return quick ? many / 4 : many
 }

@@ -1,6 +1,6 @@
 /**
- * BullMQ for throughput, as its documentation has it: one worker with a high concurrency, since what its processor does
- * is asynchronous, and jobs removed when they are complete.
+ * BullMQ with one worker of a high concurrency, and jobs removed when they are complete. Other concurrencies have not been
+ * compared yet.
  */
 import { Queue, Worker } from 'bullmq'
 import { Redis } from 'ioredis'
