@@ -2,7 +2,9 @@
  * What must hold, line by line, and the tests that show it. `npm run readiness` runs them and writes docs/readiness.md;
  * test/readme/readiness.test.ts holds the map to the tests there are.
  */
+import { brokerRows, consumerLines } from './readiness-brokers.ts'
 import { redisLines, redisRows } from './readiness-redis.ts'
+import { redisOutboxLines, redisOutboxRows } from './readiness-redis-outbox.ts'
 
 export interface Line {
   readonly id: string
@@ -662,5 +664,9 @@ export const chapters: readonly Chapter[] = [
   faultRows,
   coreRows,
   redisLines,
+  redisOutboxLines,
   redisRows,
+  redisOutboxRows,
+  consumerLines,
+  brokerRows,
 ]
