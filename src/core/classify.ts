@@ -57,6 +57,9 @@ const PERMANENT_CODES = new Set([
   'CROSSSLOT',
 ])
 
+/** A server that is the wrong one, or not set as was required: every message would fail, and none is to blame. */
+const DOWN_CODES = new Set(['UNSUPPORTED_SERVER', 'NOT_DURABLE'])
+
 /**
  * The default classifier. Unknown errors are transient: rather one attempt too many than a message lost to a
  * guess; the attempt limit ends what never succeeds.
@@ -74,6 +77,7 @@ function classifyOne(error: Error): ErrorKind | undefined {
   if (error instanceof Reject) return 'permanent'
   if (error instanceof RetryLater) return 'transient'
   const code = (error as { code?: unknown }).code
+  if (error instanceof WaybillError && DOWN_CODES.has(error.code)) return 'down'
   if (error instanceof WaybillError && PERMANENT_CODES.has(error.code)) return 'permanent'
   if (error.name === 'AbortError' || error.name === 'TimeoutError') return 'transient'
   if (typeof code === 'number') return GRPC_TRANSIENT.has(code) ? 'transient' : undefined
