@@ -1,4 +1,4 @@
-import { Unavailable } from '../core/index.ts'
+import { Unavailable, WaybillError } from '../core/index.ts'
 import {
   type CommandOptions,
   type ConnectOptions,
@@ -7,7 +7,7 @@ import {
   type RedisClient,
   type RedisCommands,
   type RedisConnection,
-  type RedisError,
+  RedisError,
   type RedisReply,
   type RedisScript,
 } from './redis.ts'
@@ -60,6 +60,8 @@ export class SteadyRedis implements RedisCommands {
       return connection
     } catch (error) {
       this.#connecting = undefined
+      // What the server is, and not whether it is there.
+      if (error instanceof WaybillError && !(error instanceof Unavailable || error instanceof RedisError)) throw error
       const message = error instanceof Error ? error.message : String(error)
       throw new Unavailable(`cannot connect to Redis: ${message}`, { cause: error })
     }

@@ -6,12 +6,13 @@ import {
   milliseconds,
   systemClock,
   WaybillError,
-  wholeNumber,
 } from '../core/index.ts'
 import type { RedisClient } from '../drivers/redis.ts'
+import { type DurabilityOptions, durabilityOf } from '../drivers/redis-checks.ts'
 import { type RedisLike, redisOf } from '../drivers/redis-recognise.ts'
 import { SteadyRedis } from '../drivers/redis-steady.ts'
 import type { Phase, Stoppable } from '../flow/index.ts'
+import { checkedClient } from './checks.ts'
 import { RedisInbox, type RedisInboxOptions } from './inbox.ts'
 import { RedisStreamOutbox, type StreamOutboxOptions } from './outbox.ts'
 import { RedisUnitOfWork } from './unit-of-work.ts'
@@ -29,10 +30,11 @@ export interface RedisOptions {
    */
   anySlot?: boolean
   /**
-   * So many replicas must have a commit within `within` (1 s), or its outcome counts as unknown and the message comes
-   * again. That narrows what a failover can lose and never rules it out.
+   * `replicas`: so many must have a commit within `within` (1 s), or its outcome counts as unknown and the message comes
+   * again. That narrows what a failover can lose and never rules it out. `required`: nothing is written where settings
+   * of the server can lose what was committed, instead of a warning.
    */
-  durability?: { replicas?: number; within?: Duration }
+  durability?: DurabilityOptions
   inbox?: RedisInboxOptions
   outbox?: StreamOutboxOptions
   clock?: Clock
@@ -55,27 +57,24 @@ export class Redis extends RedisUnitOfWork implements Stoppable {
       throw new WaybillError('INVALID_OPTION', "redis: give the client by its name: redis({ client, tag: 'shop' })")
     }
     checkOptions(where, options, ['client', 'tag', 'timeout', 'anySlot', 'durability', 'inbox', 'outbox', 'clock'])
-    const client = redisOf(options.client)
+    const given = redisOf(options.client)
     const tag = checkedTag(options.tag)
     const anySlot = options.anySlot ?? false
-    if (anySlot && client.cluster) {
+    if (anySlot && given.cluster) {
       throw new WaybillError('INVALID_OPTION', 'redis: anySlot: a cluster runs a unit of work in one slot only')
     }
     const timeout = milliseconds(options.timeout ?? '10s', 'redis: timeout')
+    const durability = durabilityOf(where, options.durability)
+    const own = (name: string) => `{${tag}}:${name}`
+    const key = (name: string) => given.keyPrefix + name
+    const client = checkedClient(given, `redis ${tag}`, key(own('')), durability)
     const connection = new SteadyRedis(client, { timeout, name: `waybill-${tag.replace(/\s/g, '-')}` })
     const clock = options.clock ?? systemClock
-    const own = (name: string) => `{${tag}}:${name}`
-    const key = (name: string) => client.keyPrefix + name
     const inbox = new RedisInbox({ name: tag, redis: connection, own: (name) => key(own(name)), clock }, options.inbox)
-    checkOptions('redis: durability', options.durability, ['replicas', 'within'])
-    const { replicas = 0, within = '1s' } = options.durability ?? {}
     super({
       name: tag,
       redis: connection,
-      copies: {
-        replicas: wholeNumber('redis: durability.replicas', replicas, { min: 0 }),
-        within: milliseconds(within, 'redis: durability.within'),
-      },
+      copies: durability,
       retention: inbox.retention,
       unit: { key, slot: anySlot ? undefined : key(own('')) },
     })

@@ -162,7 +162,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'nobody is told that AOF is off',
-    file: `${broker}/checks.ts`,
+    file: 'src/drivers/redis-checks.ts',
     find: "if (facts.get('aof_enabled') === '0')",
     replace: "if (facts.get('aof_enabled') === 'off')",
     test: `${tests}/durability.test.ts`,

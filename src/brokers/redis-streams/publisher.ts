@@ -9,10 +9,11 @@ import {
   RedisError,
   textOf,
 } from '../../drivers/redis.ts'
+import { checkServer, type Durability } from '../../drivers/redis-checks.ts'
 import type { SteadyRedis } from '../../drivers/redis-steady.ts'
 import { copiedScript } from '../../drivers/redis-wait.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
-import { checkServer, type Durability } from './checks.ts'
+import { STAKES } from './checks.ts'
 import { scripts } from './scripts.ts'
 
 /** One script appends at most so many: Redis does nothing else meanwhile. */
@@ -73,7 +74,7 @@ export class StreamsPublisher implements Publisher {
   async #check(key: string): Promise<void> {
     const { redis, name, durability } = this.#settings
     try {
-      await checkServer(redis, key, `publisher ${name}`, durability)
+      await checkServer(redis, key, `publisher ${name}`, durability, STAKES)
     } catch (error) {
       this.#checked = undefined
       throw error

@@ -11,11 +11,11 @@ import {
   wholeNumber,
 } from '../../core/index.ts'
 import { numberOf, type RedisClient } from '../../drivers/redis.ts'
+import { type Durability, type DurabilityOptions, durabilityOf } from '../../drivers/redis-checks.ts'
 import { type RedisLike, redisOf } from '../../drivers/redis-recognise.ts'
 import { besides, checkSameSlot } from '../../drivers/redis-slot.ts'
 import { SteadyRedis } from '../../drivers/redis-steady.ts'
 import { type Publisher, Task, topicOf } from '../../flow/index.ts'
-import type { Durability } from './checks.ts'
 import { decoderOf, encoderOf, type StreamDecode, type StreamEncode } from './encoding.ts'
 import type { GroupSettings, Stream } from './group.ts'
 import { StreamsPublisher } from './publisher.ts'
@@ -36,7 +36,7 @@ export interface RedisStreamsOptions {
    * must have a message within `within` (1 s) before it counts as published. That narrows what a failover can lose and
    * never rules it out: the promise is for failovers that keep acknowledged writes.
    */
-  durability?: { required?: boolean; replicas?: number; within?: Duration }
+  durability?: DurabilityOptions
   clock?: Clock
 }
 
@@ -100,18 +100,12 @@ export class RedisStreams {
   constructor(options: RedisStreamsOptions) {
     const where = 'redis streams'
     checkOptions(where, options, ['client', 'name', 'timeout', 'encode', 'decode', 'durability', 'clock'])
-    const { required = false, replicas = 0, within = '1s' } = options.durability ?? {}
-    checkOptions(`${where}: durability`, options.durability, ['required', 'replicas', 'within'])
     this.#options = options
     this.name = options.name ?? 'redis-streams'
     this.#client = redisOf(options.client)
     this.#timeout = milliseconds(options.timeout ?? '10s', `${where}: timeout`)
     this.#clock = options.clock ?? systemClock
-    this.#durability = {
-      required,
-      replicas: wholeNumber(`${where}: durability.replicas`, replicas, { min: 0 }),
-      within: milliseconds(within, `${where}: durability.within`),
-    }
+    this.#durability = durabilityOf(where, options.durability)
     this.#redis = this.#steady()
   }
 

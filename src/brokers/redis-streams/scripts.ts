@@ -16,5 +16,4 @@ export const scripts = {
   rearm: redisScript('rearm', lua.rearm),
   trim: redisScript('trim', lua.trim),
   stats: redisScript('stats', lua.stats),
-  check: redisScript('check', lua.check),
 } as const

@@ -10,9 +10,10 @@ import {
   RedisError,
   textOf,
 } from '../../drivers/redis.ts'
+import { checkServer, type Durability, isUnknownCommand, unsupported } from '../../drivers/redis-checks.ts'
 import type { SteadyRedis } from '../../drivers/redis-steady.ts'
 import type { Source } from '../../flow/index.ts'
-import { checkServer, type Durability, isUnknownCommand, unsupported } from './checks.ts'
+import { STAKES } from './checks.ts'
 import type { Predecessor } from './claims.ts'
 import { type DeadLetter, type DeadLetterOptions, deadLettersOf } from './dead-letters.ts'
 import type { GroupSettings } from './group.ts'
@@ -54,7 +55,7 @@ export class StreamsSource implements Source<StreamDelivery> {
     const writer = await this.#connect(timeout)
     let reader: RedisConnection | undefined
     try {
-      if (!this.#checked) await checkServer(writer, streams[0]!.key, where, this.#durability)
+      if (!this.#checked) await checkServer(writer, streams[0]!.key, where, this.#durability, STAKES)
       this.#checked = true
       await this.#createGroups(writer)
       reader = await this.#connect(timeout)
@@ -116,7 +117,7 @@ export class StreamsSource implements Source<StreamDelivery> {
         await redis.command(['xgroup', 'CREATE', key, group, start, 'MKSTREAM'])
       } catch (error) {
         if (isKind(error, 'BUSYGROUP')) continue
-        if (isUnknownCommand(error)) throw unsupported(this.#settings.where, 'a server without streams')
+        if (isUnknownCommand(error)) throw unsupported(this.#settings.where, STAKES, 'a server without streams')
         if (!isKind(error, 'WRONGTYPE') && !isWrongTypeOf6(error)) throw error
         const type = textOf(await redis.command(['type', key]))
         const what = `the key ${JSON.stringify(key)} holds a ${type}, not a stream; name another, or remove it`

@@ -1,8 +1,8 @@
-import { createServer, type Server, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { DONE } from '../../../src/core/index.ts'
+import { clone, clones } from '../../support/redis-clone.ts'
 import type { RedisVersion } from '../../support/redis-topologies.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { fresh, ioredis, message, NEVER, nodeRedis, receive } from './support.ts'
@@ -79,53 +79,6 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
   })
 }
 
-/** Something that speaks the protocol and knows few commands. */
-function clone(answer: (words: string[]) => string): Promise<{ url: string; server: Server; sockets: Set<Socket> }> {
-  const sockets = new Set<Socket>()
-  const server = createServer((socket) => {
-    sockets.add(socket)
-    let rest = ''
-    socket.on('error', () => {})
-    socket.on('data', (chunk) => {
-      rest += chunk.toString('latin1')
-      for (;;) {
-        const lines = rest.split('\r\n')
-        const count = Number(/^\*(\d+)$/.exec(lines[0]!)?.[1] ?? Number.NaN)
-        if (Number.isNaN(count) || lines.length < 1 + count * 2 + 1) return
-        rest = lines.slice(1 + count * 2).join('\r\n')
-        socket.write(answer(Array.from({ length: count }, (_, i) => lines[2 + i * 2]!.toLowerCase())))
-      }
-    })
-  })
-  return new Promise((resolve) => {
-    server.listen(0, '127.0.0.1', () => {
-      resolve({ url: `redis://127.0.0.1:${(server.address() as { port: number }).port}`, server, sockets })
-    })
-  })
-}
-
-const unknown = (name: string) => `-ERR unknown command '${name}'\r\n`
-const bulk = (text: string) => `$${text.length}\r\n${text}\r\n`
-
-const clones: Record<string, { says: RegExp; answer: (words: string[]) => string }> = {
-  'Redis 4': {
-    says: /a server without streams; .*need Redis 5 or later/,
-    answer: ([name]) =>
-      name === 'info' ? bulk('redis_version:4.0.14\r\n') : name === 'command' ? '*1\r\n*-1\r\n' : unknown(name!),
-  },
-  'one that tells an old version': {
-    says: /this is version 4\.9\.9; .*need Redis 5 or later/,
-    answer: ([name]) => {
-      if (name === 'command') return '*1\r\n*1\r\n+xreadgroup\r\n'
-      return name === 'info' || name === 'evalsha' ? bulk('redis_version:4.9.9\r\n') : unknown(name!)
-    },
-  },
-  'one without scripts': {
-    says: /a server without scripts; .*need Redis 5 or later/,
-    answer: ([name]) => (name === 'info' ? bulk('redis_version:7.0.0\r\n') : unknown(name!)),
-  },
-}
-
 describe('redis streams on what is no Redis, or an old one', () => {
   for (const [what, { says, answer }] of Object.entries(clones)) {
     for (const [driver, client] of [
@@ -133,10 +86,7 @@ describe('redis streams on what is no Redis, or an old one', () => {
       ['node-redis', nodeRedis],
     ] as const) {
       test(`${what}: one clear error, for source and publisher (${driver})`, async () => {
-        const { url, server, sockets } = await clone((words) => {
-          if (words[0] === 'client' || words[0] === 'select') return '+OK\r\n'
-          return answer(words)
-        })
+        const { url, close } = await clone(answer)
         const broker = redisStreams({ client: client(url) })
         const refusal = { code: 'UNSUPPORTED_SERVER', message: expect.stringMatching(says) }
         await expect(broker.source({ stream: 's', group: 'g' }).open()).rejects.toMatchObject(refusal)
@@ -144,8 +94,7 @@ describe('redis streams on what is no Redis, or an old one', () => {
         await expect(publisher.publish([message()], NEVER)).rejects.toMatchObject(refusal)
         await publisher.close!()
         await broker.close()
-        for (const socket of sockets) socket.destroy()
-        server.close()
+        close()
       })
     }
   }
