@@ -1,5 +1,8 @@
-import { expect, test } from 'vitest'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
 import { WRITE_COMMANDS, WRITES } from '../../src/redis/commands.ts'
+import { COMMANDS, calledIn, documented, isLater, problemOf, sentIn } from '../support/redis-6.ts'
 import { describeWith, service } from '../support/services.ts'
 import { reader } from './support.ts'
 
@@ -66,3 +69,98 @@ for (const server of ['redis', 'redis6']) {
     })
   })
 }
+
+const SOURCE = join(import.meta.dirname, '../../src')
+
+/** Path below src/ and text. */
+function filesOf(folder: string, ending: string): [path: string, text: string][] {
+  const names = readdirSync(join(SOURCE, folder)).filter((name) => name.endsWith(ending) && !/generated/.test(name))
+  return names.map((name) => [`${folder}/${name}`, readFileSync(join(SOURCE, folder, name), 'utf8')])
+}
+
+/** Commands that are named elsewhere than where they are sent or called: how often, and what they are. */
+const ELSEWHERE: Record<string, { times: number; are: string[] }> = {
+  // What is queued: the table of writes.
+  'redis/lua/commit.lua': { times: 1, are: [] },
+  'redis/unit.ts': { times: 1, are: [] },
+  'redis/lua/outbox-repair.lua': { times: 1, are: ['HSCAN', 'ZSCAN'] },
+  'brokers/redis-streams/dead-letters.ts': { times: 1, are: ['xrange'] },
+  'brokers/redis-streams/reader.ts': { times: 1, are: ['xreadgroup'] },
+  'drivers/redis-checks.ts': { times: 2, are: ['exists', 'config', 'command'] },
+  'drivers/redis-wait.ts': { times: 1, are: ['evalsha', 'eval', 'wait'] },
+  // Hands on what it is given.
+  'drivers/redis-steady.ts': { times: 2, are: [] },
+}
+
+describe('commands as they are written', () => {
+  const lua = ['redis/lua', 'brokers/redis-streams/lua', 'drivers/lua'].flatMap((folder) => filesOf(folder, '.lua'))
+  const typescript = [
+    ...filesOf('redis', '.ts'),
+    ...filesOf('brokers/redis-streams', '.ts'),
+    // Other than those that are drivers of a client.
+    ...filesOf('drivers', '.ts').filter(([path]) => /redis-(checks|connection|node|steady|wait)/.test(path)),
+  ]
+  const all = [
+    ...lua.map(([path, text]) => ({ path, text, commands: calledIn(text) })),
+    ...typescript.map(([path, text]) => ({ path, text, commands: sentIn(text) })),
+  ]
+
+  test('every one is in the table of 6.0, with words that 6.0 knows', () => {
+    expect(lua.length).toBeGreaterThan(25)
+    expect(all.flatMap(({ commands }) => commands).length).toBeGreaterThan(150)
+    for (const { path, text, commands } of all) {
+      const { times, are } = ELSEWHERE[path] ?? { times: 0, are: [] }
+      expect(commands.filter((words) => words.length === 0).length, `${path}: named elsewhere`).toBe(times)
+      for (const name of are) {
+        expect(text, path).toContain(`'${name}'`)
+        expect(COMMANDS, path).toHaveProperty(name.toLowerCase())
+      }
+      const problems = commands.filter((words) => words.length > 0).map(problemOf)
+      expect(
+        problems.filter((problem) => problem !== undefined),
+        path,
+      ).toEqual([])
+    }
+    expect(all.map(({ path }) => path)).toEqual(expect.arrayContaining(Object.keys(ELSEWHERE)))
+  })
+
+  test('every one in the table is used', () => {
+    const used = all.flatMap(({ path, commands }) => [
+      ...commands.map(([name]) => name),
+      ...(ELSEWHERE[path]?.are ?? []),
+    ])
+    const names = new Set(used.filter((name) => name !== undefined).map((name) => name.toLowerCase()))
+    expect(Object.keys(COMMANDS).filter((name) => !names.has(name))).toEqual([])
+  })
+
+  test('what came later is found, however it is written', () => {
+    expect(calledIn("redis.call('GETDEL', key)").map(problemOf)).toEqual([expect.stringMatching(/not in the table/)])
+    expect(calledIn("redis.pcall('SET', key, f('x'), 'GET')").map(problemOf)).toEqual([expect.stringMatching(/^GET/)])
+    expect(calledIn("redis.call('ZADD', key,\n 'GT', 1, m)").map(problemOf)).toEqual([expect.stringMatching(/^GT/)])
+    expect(calledIn("-- redis.call('GETDEL')\nredis.call(name)")).toEqual([[]])
+    const sent = sentIn("a.command(['xautoclaim', key])\nb.pipeline(keys.map((key) => ['expire', key, t, 'NX']))")
+    expect(sent.map(problemOf)).toEqual([
+      expect.stringMatching(/not in the table/),
+      expect.stringMatching(/^(NX|more arguments)/),
+    ])
+    expect(sentIn('a.command(words)\na.pipeline(commands)')).toEqual([[], []])
+    expect(problemOf(['XRANGE', 's', '(1-1', '+'])).toMatch(/came after/)
+    expect(problemOf(['ZRANGEBYSCORE', 'z', '(1', '+inf'])).toBeUndefined()
+  })
+})
+
+describeWith(['redis'], 'the table of 6.0, by what a later server tells of itself', () => {
+  const told = async (name: string) =>
+    documented((await reader(service('redis').url).call('command', 'docs', name)) as unknown[])
+
+  test.each([...new Set([...Object.keys(COMMANDS), ...WRITE_COMMANDS])])('%s', async (name) => {
+    const { since, later } = await told(name)
+    expect(isLater(since), since).toBe(false)
+    if (COMMANDS[name] !== undefined) expect(COMMANDS[name].later ?? []).toEqual(expect.arrayContaining(later))
+  })
+
+  test('it does tell', async () => {
+    expect(isLater((await told('getdel')).since)).toBe(true)
+    expect((await told('set')).later).toContain('PXAT')
+  })
+})

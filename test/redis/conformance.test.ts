@@ -5,6 +5,7 @@ const clients = [
   { server: 'redis', driver: 'ioredis', client: ioredis },
   { server: 'redis6', driver: 'ioredis', client: ioredis },
   { server: 'redis', driver: 'node-redis', client: nodeRedis },
+  { server: 'redis6', driver: 'node-redis', client: nodeRedis },
 ]
 
 for (const { server, driver, client } of clients) {

@@ -3,66 +3,23 @@ import { expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { lua } from '../../../src/brokers/redis-streams/lua.generated.ts'
 import { DONE, systemClock } from '../../../src/core/index.ts'
+import { lua as drivers } from '../../../src/drivers/lua.generated.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
+import { calledIn, problemOf } from '../../support/redis-6.ts'
 import { standalone } from '../../support/redis-topologies.ts'
 import { describeWith } from '../../support/services.ts'
 import { factory, fresh, ioredis, message, NEVER, receive } from './support.ts'
 
-/**
- * Every command we send, and how it may look on 6.0. A command that is not here is a command nobody has looked up; a
- * word in `later` came with a later version (6.2, 7.0, …).
- */
-const COMMANDS: Record<string, { subcommands?: string[]; later?: string[]; most?: number }> = {
-  xadd: { later: ['NOMKSTREAM', 'MINID', 'LIMIT'] },
-  xreadgroup: { later: ['CLAIM'] },
-  xack: {},
-  xclaim: { later: ['LASTID'] },
-  // With IDLE, since 6.2, there is one more.
-  xpending: { later: ['IDLE'], most: 6 },
-  xrange: {},
-  xdel: {},
-  xlen: {},
-  xgroup: { subcommands: ['CREATE', 'DELCONSUMER'], later: ['ENTRIESREAD'] },
-  xinfo: { subcommands: ['GROUPS', 'CONSUMERS'], later: ['FULL'] },
-  exists: {},
-  sadd: {},
-  sismember: {},
-  expire: { most: 2 },
-  time: {},
-  type: {},
-  wait: {},
-  info: { most: 1 },
-  eval: {},
-  evalsha: {},
-  command: { subcommands: ['INFO'] },
-  config: { subcommands: ['GET'], most: 2 },
-  client: { subcommands: ['ID', 'UNBLOCK'], later: ['TIMEOUT', 'ERROR'] },
-}
-
 /** What drivers say by themselves when they connect; they bear it when the server does not know it. */
 const HANDSHAKE = /^(client (setinfo|setname)|hello|select|auth|info$)/i
 
-function problemOf(args: readonly string[]): string | undefined {
-  const name = args[0]!.toLowerCase()
-  const rule = COMMANDS[name]
-  const text = args.slice(0, 8).join(' ')
-  if (rule === undefined) return `${name} is not in the table: ${text}`
-  const { subcommands, later = [], most = Number.POSITIVE_INFINITY } = rule
-  if (subcommands !== undefined && !subcommands.includes(args[1]!.toUpperCase())) return `unknown subcommand: ${text}`
-  if (args.length - 1 > most) return `more arguments than 6.0 knows: ${text}`
-  // What comes after the id of an entry is the user's.
-  const words = name === 'xadd' ? args.slice(1, args.indexOf('*')) : name === 'eval' || name === 'evalsha' ? [] : args
-  const word = words.slice(1).find((arg) => later.includes(arg.toUpperCase()) || /^\(\d/.test(arg))
-  return word === undefined ? undefined : `${word} came after 6.0: ${text}`
-}
-
 test('the scripts call nothing that came after 6.0', () => {
-  for (const [name, text] of Object.entries(lua)) {
-    const calls = [...text.matchAll(/redis\.p?call\(([^\n]*)/g)].map(([, rest]) => rest!)
+  for (const [name, text] of Object.entries({ ...lua, ...drivers })) {
+    const calls = calledIn(text)
     expect(calls.length).toBeGreaterThan(0)
-    for (const call of calls) {
-      const words = [...call.matchAll(/'([^']*)'/g)].map(([, word]) => word!)
-      expect(problemOf(words[0] === 'XADD' ? [...words, '*'] : words), `${name}.lua`).toBeUndefined()
+    for (const words of calls) {
+      expect(words, `${name}.lua: which command?`).not.toEqual([])
+      expect(problemOf(words), `${name}.lua`).toBeUndefined()
     }
   }
   expect(problemOf(['XPENDING', 's', 'g', 'IDLE', '5', '-', '+', '1'])).toMatch(/6\.0/)
