@@ -1,6 +1,6 @@
 import { createServer } from 'node:net'
 import pg from 'pg'
-import { type Message, Relay, type RelayOptions } from '../../../src/index.ts'
+import { type Message, type ReaderKind, Relay, type RelayOptions } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { type RunningScript, runScript } from '../../../src/testing/index.ts'
 import { freshDatabase } from '../../support/services.ts'
@@ -41,7 +41,7 @@ export async function site(timeout = 600_000) {
     db,
     url,
     startReceiver: (delay = 0) => start('receiver-child', [database.url, String(port), String(delay)]),
-    startRelay: () => start('relay-child', [database.url, url]),
+    startRelay: (reader: ReaderKind) => start('relay-child', [database.url, url, reader]),
     relay(options: Partial<RelayOptions> = {}): Relay {
       const quick = { poll: '10ms', maxPoll: '50ms', breaker: { min: 10, max: 100 }, batch: 50, maxBatch: 50 } as const
       const relay = new Relay({ from: db.outbox, to, ...quick, ...options })

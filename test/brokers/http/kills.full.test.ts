@@ -37,30 +37,36 @@ describeWith(['postgres'], 'webhooks: many kills, inbox on', () => {
     },
   )
 
-  test('outbox, relay, receiver with inbox; relay and receiver are killed in turn', LONG, async () => {
-    const it = await site(1_700_000)
-    try {
-      const size = scale({ test: 600, full: 3000, torture: 30_000 })
-      const kills = scale({ test: 4, full: 10, torture: 100 })
-      const sent = await it.fill(size)
-      let relay = await it.startRelay()
-      let receiver = await it.startReceiver(1)
-      for (let kill = 1; kill <= kills; kill++) {
-        await until('some progress', async () => (await it.effects()) >= (size * kill) / (kills + 2), 300_000)
-        if (kill % 2 === 0) {
-          receiver.kill()
-          await receiver.finished
-          receiver = await it.startReceiver(1)
-        } else {
-          relay.kill()
-          await relay.finished
-          relay = await it.startRelay()
+  for (const reader of ['owner', 'lease'] as const) {
+    test(
+      `outbox in PostgreSQL (${reader}) → relay → HTTP → receiver with inbox, both killed in turn`,
+      LONG,
+      async () => {
+        const it = await site(1_700_000)
+        try {
+          const size = scale({ test: 600, full: 3000, torture: 30_000 })
+          const kills = scale({ test: 4, full: 10, torture: 100 })
+          const sent = await it.fill(size)
+          let relay = await it.startRelay(reader)
+          let receiver = await it.startReceiver(1)
+          for (let kill = 1; kill <= kills; kill++) {
+            await until('some progress', async () => (await it.effects()) >= (size * kill) / (kills + 2), 300_000)
+            if (kill % 2 === 0) {
+              receiver.kill()
+              await receiver.finished
+              receiver = await it.startReceiver(1)
+            } else {
+              relay.kill()
+              await relay.finished
+              relay = await it.startRelay(reader)
+            }
+          }
+          await until('all is settled', async () => (await it.waiting()) === 0, 600_000)
+          expect(await it.problems(sent)).toEqual(CLEAN)
+        } finally {
+          await it.end()
         }
-      }
-      await until('all is settled', async () => (await it.waiting()) === 0, 600_000)
-      expect(await it.problems(sent)).toEqual(CLEAN)
-    } finally {
-      await it.end()
-    }
-  })
+      },
+    )
+  }
 })

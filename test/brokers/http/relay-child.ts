@@ -1,15 +1,16 @@
-/** A relay from an outbox to a receiver, to be killed. Arguments: database, url. */
+/** A relay from an outbox to a receiver, to be killed. Arguments: database, url, reader. */
 import pg from 'pg'
-import { Relay, run, shutdownSignal } from '../../../src/index.ts'
+import { type ReaderKind, Relay, run, shutdownSignal } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { sender } from './support.ts'
 
-const [database, url] = process.argv.slice(2) as [string, string]
+const [database, url, reader] = process.argv.slice(2) as [string, string, ReaderKind]
 const pool = new pg.Pool({ connectionString: database, max: 10 })
 pool.on('error', () => {})
 const relay = new Relay({
   from: postgres({ pool }).outbox,
   to: sender(url),
+  reader,
   lease: '1s',
   poll: '20ms',
   maxPoll: '100ms',
