@@ -200,7 +200,7 @@ describeWith(['redis', 'postgres'], 'redis streams: processes are killed', () =>
 })
 
 async function isSettled(source: StreamsSource): Promise<boolean> {
-  const [{ lag, inHand, waiting }] = (await source.stats()) as [{ lag: number; inHand: number; waiting: number }]
+  const { lag, inHand, waiting } = (await source.stats())[0]!
   return lag + inHand + waiting === 0
 }
 
