@@ -14,7 +14,7 @@ export default defineConfig({
     // The long tests measure delays and fill both cores by themselves: one file at a time.
     fileParallelism: tier === 'test',
     // They wait more than they work: by default two cores would get one worker.
-    maxWorkers: tier === 'test' ? 3 : 1,
+    maxWorkers: tier === 'test' ? 2 : 1,
     passWithNoTests: false,
   },
 })

@@ -110,7 +110,9 @@ describe('the verifiers', () => {
         .replace(/epoch = (\$\d::text::bigint) AND holder = \$1/g, "$1 > 0 AND $$1::text <> ''")
         .replace(/WHERE term\.holder = ''.*/, '')
     await t.fill(40, 5)
-    const relays = [t.relay({ delay: 30, batch: 10, maxBatch: 10 }), t.relay({ delay: 30, batch: 10, maxBatch: 10 })]
+    // Long enough that the second has begun before the first ends, on a busy machine too.
+    const slow = { delay: 400, batch: 10, maxBatch: 10 }
+    const relays = [t.relay(slow), t.relay(slow)]
     await Promise.all(relays.map((relay) => relay.runOnce()))
     await Promise.all(relays.map((relay) => relay.stop()))
     const found = await t.problems()
