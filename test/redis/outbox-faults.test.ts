@@ -164,12 +164,20 @@ describeWith(['redis'], 'a redis outbox under faults', () => {
 
   describe('the connection is cut between a command and its answer', () => {
     const cut = async () => {
-      const { url } = service('redis')
+      // One of its own: others make the shared one forget its scripts.
+      const { url } = await standalone()
       const { hostname, port } = new URL(url)
       const proxy = await faultProxy({ host: hostname, port: Number(port) })
       const db = storeOf(ioredis(proxy.url(url)), { timeout: 2000 })
       const { outbox: direct } = outboxOn(ioredis(url), {}, { tag: db.tag })
       const { outbox } = outboxOn(ioredis(proxy.url(url)), {}, { tag: db.tag, timeout: 2000 })
+      // It has seen every script: what gets lost is then the answer to it, not to the question whether it is known.
+      await direct.enqueueAlone(samples(1))
+      const never = new AbortController().signal
+      const session = await (await direct.reader({ ...READER, deletes: true }).share())[0]!.open(never)
+      const taken = await session!.take({ count: 1, bytes: 1e6 }, never)
+      await session!.settle(taken.map((delivery) => [delivery, { kind: 'done' }]))
+      await session!.close()
       return { proxy, db, outbox, direct }
     }
 

@@ -19,14 +19,21 @@ const stop = async (child: Child) => {
   expect(await child.finished).toMatchObject({ code: 0 })
 }
 
+/** So many of them, all of them at work before there is any. */
+const start = async (count: number, job: Parameters<World['child']>[0]) => {
+  const children = await Promise.all(Array.from({ length: count }, () => t.child(job)))
+  await Promise.all(children.map((child) => child.line('started', limit)))
+  return children
+}
+
 /** Enough for the relays to see each other at work. */
 const slowly = { delay: 2, relay: { batch: 10, maxBatch: 10 } }
 
 describe('many relays', { timeout: limit * 2 }, () => {
   test.each([2, many])('competing, %i processes: nothing is in flight twice', async (count) => {
-    await t.fill(events, keys)
     const relay = { ...slowly.relay, reader: 'lease', lease: '10s' } as const
-    const children = await Promise.all(Array.from({ length: count }, () => t.child({ ...slowly, relay })))
+    const children = await start(count, { ...slowly, relay })
+    await t.fill(events, keys)
     await t.settled(limit)
     await Promise.all(children.map(stop))
     expect(await t.problems({ ordered: false })).toEqual([])
@@ -36,9 +43,9 @@ describe('many relays', { timeout: limit * 2 }, () => {
   test.each([2, many])(
     'one owner at a time, %i processes: nothing is in flight twice, every key in order',
     async (count) => {
-      await t.fill(events, keys)
       const relay = { ...slowly.relay, reader: 'owner', lease: '10s' } as const
-      const children = await Promise.all(Array.from({ length: count }, () => t.child({ ...slowly, relay })))
+      const children = await start(count, { ...slowly, relay })
+      await t.fill(events, keys)
       // Each owner leaves after a share of the work, and another goes on at once.
       for (let left = count; left > 1; left--) {
         await until(() => t.journal.arrived() >= (events * (count - left + 1)) / (count + 1), limit)
@@ -58,22 +65,22 @@ describe('many relays', { timeout: limit * 2 }, () => {
   test('owners of shards that come, leave and die: every shard moves on, every key stays in order', async () => {
     const written = t.writing(keys)
     const relay = { ...slowly.relay, reader: 'owner', shards: 8, lease: '1500ms' } as const
-    const start = () => t.child({ ...slowly, relay })
+    const begin = () => t.child({ ...slowly, relay })
     const works = async (child: Child) => {
       const before = t.journal.count('ok', child.name)
       await until(() => t.journal.count('ok', child.name) > before + events / 10, limit)
     }
-    const first = await start()
+    const first = await begin()
     await works(first)
-    const second = await start()
+    const second = await begin()
     await works(second)
-    const third = await start()
+    const third = await begin()
     await works(third)
     second.kill('SIGKILL')
     await second.finished
     const opened = t.journal.count('opened')
     await until(() => t.journal.count('opened') > opened, limit)
-    const fourth = await start()
+    const fourth = await begin()
     await works(fourth)
     await stop(first)
     await works(third)
