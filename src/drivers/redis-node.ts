@@ -1,6 +1,14 @@
 import { Unavailable } from '../core/index.ts'
 import { has } from './recognise.ts'
-import { type ConnectOptions, listOf, type RedisArg, type RedisClient, type RedisConnection, textOf } from './redis.ts'
+import {
+  type ConnectOptions,
+  listOf,
+  type RedisArg,
+  type RedisClient,
+  type RedisConnection,
+  RedisError,
+  textOf,
+} from './redis.ts'
 import { connectionOf, type RawRedis } from './redis-connection.ts'
 import { slotOf } from './redis-slot.ts'
 
@@ -109,8 +117,17 @@ function nodeCluster(given: NodeCluster): RedisClient {
       const defaults = { ...given._options?.defaults, ...named(options), disableOfflineQueue }
       const client = given.duplicate({ ...OUR_CLUSTER, RESP, maintNotifications, defaults })
       const end = await opened(client)
-      const send = (args: readonly RedisArg[], key: string | undefined) => client.sendCommand(key, false, args, SEND)
+      // A slot that nobody served when it looked stays unknown to it for good: whoever hears this connects anew.
+      const find = (key: string | undefined) => {
+        if (key === undefined || client.slots[slotOf(key)] !== undefined) return
+        throw new RedisError('CLUSTERDOWN the client knows no node that serves the slot')
+      }
+      const send = async (args: readonly RedisArg[], key: string | undefined) => {
+        find(key)
+        return await client.sendCommand(key, false, args, SEND)
+      }
       const sendAll: RawRedis['sendAll'] = async (commands, key = '') => {
+        find(key)
         // By itself it asks every node to WAIT: they must reach the one that has the key, on the connection that wrote.
         const node = await client.nodeClient(client.slots[slotOf(key)]?.master ?? {})
         return await together(commands, (args) => node.sendCommand(args, SEND))
