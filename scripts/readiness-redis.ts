@@ -154,7 +154,7 @@ export const redisRows: Chapter = {
       tests: [
         sentinel('the master is killed while messages flow: what it and a replica had is not lost'),
         sentinel('scripts are forgotten while messages flow, and are sent again'),
-        clusterFailover('a master is killed while messages flow: what it and its replica had is not lost'),
+        clusterFailover('a master is killed while messages flow: what it and its replicas had is not lost'),
         cluster('a slot moves to another node while messages flow: nothing is lost'),
         cluster('streams of different slots are refused before anything is sent'),
         together('a failover in the middle of a unit'),
