@@ -22,7 +22,13 @@ export class Child {
     // Where to put a CPU profile of each contestant; it costs all of them alike, and the figures are then worth less.
     const profiles = process.env['WAYBILL_BENCH_PROFILES']
     const profile = profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`]
-    const args = ['--disable-warning=ExperimentalWarning', ...profile, ...flags, fileURLToPath(file), JSON.stringify(options)]
+    const args = [
+      '--disable-warning=ExperimentalWarning',
+      ...profile,
+      ...flags,
+      fileURLToPath(file),
+      JSON.stringify(options),
+    ]
     this.#process = spawn(node, args, { stdio: ['pipe', 'pipe', 'inherit'] })
     this.#lines = createInterface({ input: this.#process.stdout! })[Symbol.asyncIterator]()
     this.#ended = new Promise((resolve) => this.#process.once('exit', resolve))

@@ -22,7 +22,7 @@ export class Floor {
   writers(now: readonly string[]): void {
     if (this.#waiting !== undefined) {
       const { upTo, writers } = this.#waiting
-      if (now.some((writer) => writers.has(writer))) return
+      if (now.some((writer) => writers.has(writer) || isPrepared(writer))) return
       this.safe = upTo
     }
     this.#waiting = { upTo: this.#read, writers: new Set(now) }
@@ -37,3 +37,6 @@ export class Floor {
     this.value = Math.min(safe, Math.min(lowest, inHand) - 1)
   }
 }
+
+/** A transaction gets another name when it is prepared, so it may be any of those that seem to have ended. */
+const isPrepared = (writer: string): boolean => writer.startsWith('-1/')

@@ -126,7 +126,7 @@ ORDER BY sequence LIMIT $1`,
   {
     name: 'a scan begins behind what an open transaction may still commit',
     file: 'src/postgres/owner-floor.ts',
-    find: '      if (now.some((writer) => writers.has(writer))) return\n',
+    find: '      if (now.some((writer) => writers.has(writer) || isPrepared(writer))) return\n',
     replace: '',
     test: 'test/postgres/faults/order.test.ts',
     expects: 'long after',

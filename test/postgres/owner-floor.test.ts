@@ -46,4 +46,16 @@ describe('where a scan may begin', () => {
     floor.scanned(101, 200, NONE, asked)
     expect(floor.value).toBe(-1)
   })
+
+  test('a transaction that is prepared goes on under another name', () => {
+    const floor = new Floor()
+    floor.scanned(1, 100, NONE, floor.safe)
+    floor.writers(['3/7'])
+    floor.writers(['-1/900'])
+    floor.scanned(101, 200, NONE, floor.safe)
+    expect(floor.value).toBe(-1)
+    floor.writers([])
+    floor.scanned(101, 200, NONE, floor.safe)
+    expect(floor.value).toBe(100)
+  })
 })
