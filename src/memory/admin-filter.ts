@@ -1,30 +1,13 @@
-import { checkOptions, describe, isUuid, oneOf, WaybillError } from '../core/index.ts'
-import { type Action, type OutboxFilter, type PendingFilter, STATES, type State } from '../outbox/admin.ts'
+import { describe, WaybillError } from '../core/index.ts'
+import type { Action, OutboxFilter } from '../outbox/admin.ts'
+import { checkFilter, SHOWN, statesOf } from '../outbox/admin-checks.ts'
 import type { Row } from './row.ts'
-
-const FILTER = ['eventIds', 'states', 'tenant', 'topic', 'type', 'key', 'since', 'until'] as const
-
-/** What each action may touch. */
-const TOUCHES: Readonly<Record<Action, readonly State[]>> = {
-  rearm: ['dead'],
-  'discard-dead': ['dead'],
-  'discard-pending': ['ready', 'scheduled', 'leased', 'held', 'retrying'],
-  replay: ['published'],
-}
 
 /** What the filter lets through; for an action, only states it may touch. Wrong filters are refused at once. */
 export function matches(where: string, filter: OutboxFilter, action?: Action): (row: Row) => boolean {
-  checkOptions(where, filter, FILTER)
+  checkFilter(where, filter)
   const { eventIds, tenant, topic, type, key, since, until } = filter
-  for (const id of eventIds ?? []) {
-    if (!isUuid(id)) throw new WaybillError('INVALID_OPTION', `${where}: eventIds: ${describe(id)} is not a UUID`)
-  }
-  for (const [name, value] of Object.entries({ since, until })) {
-    if (value === undefined || (value instanceof Date && !Number.isNaN(value.getTime()))) continue
-    throw new WaybillError('INVALID_OPTION', `${where}: ${name}: ${describe(value)} is not a date`)
-  }
-  const allowed = action === undefined ? STATES : TOUCHES[action]
-  const states = filter.states?.map((state) => oneOf(`${where}: states`, state, allowed)) ?? allowed
+  const states = statesOf(where, filter, action)
   const ids = eventIds === undefined ? undefined : new Set(eventIds.map((id) => id.toLowerCase()))
   return (row) =>
     states.includes(row.state) &&
@@ -36,18 +19,6 @@ export function matches(where: string, filter: OutboxFilter, action?: Action): (
     (since === undefined || row.createdAt >= since.getTime()) &&
     (until === undefined || row.createdAt < until.getTime())
 }
-
-export function checkWindow({ tenant, topic, since, until }: PendingFilter): void {
-  if ((tenant !== undefined || topic !== undefined) && since !== undefined && until !== undefined && since < until)
-    return
-  throw new WaybillError(
-    'INVALID_OPTION',
-    'discardPending: give a tenant or a topic, and since and until with since before until: what is not published goes only by a stated window',
-  )
-}
-
-/** The order in which a list shows states: first what a person should look at. */
-const SHOWN: readonly State[] = ['dead', 'retrying', 'held', 'leased', 'scheduled', 'ready', 'published']
 
 export type Place = readonly [state: number, order: number, sequence: number]
 

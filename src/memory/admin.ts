@@ -23,13 +23,13 @@ import {
   STATES,
   type State,
 } from '../outbox/admin.ts'
-import { checkWindow, compare, matches, placeOf, readCursor } from './admin-filter.ts'
+import { checkAudit, checkWindow, limitOf, MOST_AT_ONCE, pageOf } from '../outbox/admin-checks.ts'
+import { compare, matches, placeOf, readCursor } from './admin-filter.ts'
 import { eventRow } from './event-row.ts'
 import { entryOf, messageOf, type Row } from './row.ts'
 import type { Table } from './table.ts'
 
 const SAMPLE = 10
-const MOST_AT_ONCE = 100_000
 const NOBODY: Audit = { by: '', note: '' }
 
 /** What people do with an outbox, in memory. */
@@ -198,22 +198,4 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
 
 function listed(row: Row): OutboxEntry {
   return { ...entryOf(row), cursor: placeOf(row).join(' ') }
-}
-
-function pageOf(where: string, page: Page): { limit: number; after: string | undefined } {
-  checkOptions(where, page, ['limit', 'after'])
-  return { limit: wholeNumber(`${where}: limit`, page.limit ?? 50, { max: 1000 }), after: page.after }
-}
-
-function limitOf(where: string, options: { limit?: number }): number {
-  checkOptions(where, options, ['limit'])
-  return wholeNumber(`${where}: limit`, options.limit ?? MOST_AT_ONCE, { max: 10_000_000 })
-}
-
-function checkAudit(where: string, audit: Audit): void {
-  checkOptions(`${where}: audit`, audit, ['by', 'note'])
-  for (const name of ['by', 'note'] as const) {
-    if (typeof audit?.[name] === 'string' && audit[name].trim() !== '') continue
-    throw new WaybillError('INVALID_OPTION', `${where}: audit.${name} is missing; say who does it and why`)
-  }
 }

@@ -1,9 +1,9 @@
-import { checkOptions, describe, isUuid, WaybillError } from '../core/index.ts'
+import { describe, WaybillError } from '../core/index.ts'
 import { textArray } from '../drivers/sql.ts'
 import type { Action, OutboxFilter, State } from '../outbox/admin.ts'
+import { checkFilter, TOUCHES } from '../outbox/admin-checks.ts'
 import { sql } from './sql.generated.ts'
 
-const FILTER = ['eventIds', 'states', 'tenant', 'topic', 'type', 'key', 'since', 'until'] as const
 const MOST_IDS = 10_000
 
 /** Each state has an index of its own, and lists go in its order. Published events are shown newest first. */
@@ -30,14 +30,6 @@ export const LANES: Readonly<Record<State, Lane>> = {
 /** The order in which a list shows states: first what a person should look at. */
 export const LANE_ORDER = Object.keys(LANES) as State[]
 
-/** What each action may touch. Pending ones are removed in the order in which a relay moves them on. */
-const TOUCHES: Readonly<Record<Action, readonly State[]>> = {
-  rearm: ['dead'],
-  'discard-dead': ['dead'],
-  'discard-pending': ['ready', 'scheduled', 'leased', 'held', 'retrying'],
-  replay: ['published'],
-}
-
 /** Which of the states an action may touch the filter asks for. */
 export function statesOf(action: Action, filter: OutboxFilter): readonly State[] {
   const touched = TOUCHES[action]
@@ -50,11 +42,8 @@ export function statesOf(action: Action, filter: OutboxFilter): readonly State[]
 
 /** The values of `admin-filter.sql`. */
 export function filterValues(where: string, filter: OutboxFilter): (string | null)[] {
-  checkOptions(where, filter, FILTER)
+  checkFilter(where, filter)
   const { eventIds, states, tenant, topic, type, key, since, until } = filter
-  for (const id of eventIds ?? []) {
-    if (!isUuid(id)) throw new WaybillError('INVALID_OPTION', `${where}: eventIds: ${describe(id)} is not a UUID`)
-  }
   if (eventIds !== undefined && eventIds.length > MOST_IDS) {
     throw new WaybillError('INVALID_OPTION', `${where}: eventIds: ${eventIds.length} are too many; at most ${MOST_IDS}`)
   }
@@ -72,20 +61,14 @@ export function filterValues(where: string, filter: OutboxFilter): (string | nul
     topic ?? null,
     type ?? null,
     key ?? null,
-    timeText(where, 'since', since),
-    timeText(where, 'until', until),
+    since?.toISOString() ?? null,
+    until?.toISOString() ?? null,
   ]
 }
 
 function checkText(where: string, name: string, value: unknown): void {
   if (value === undefined || (typeof value === 'string' && !value.includes('\0'))) return
   throw new WaybillError('INVALID_OPTION', `${where}: ${name}: ${describe(value)} is not a text that can be looked for`)
-}
-
-function timeText(where: string, name: string, value: Date | undefined): string | null {
-  if (value === undefined) return null
-  if (value instanceof Date && !Number.isNaN(value.getTime())) return value.toISOString()
-  throw new WaybillError('INVALID_OPTION', `${where}: ${name}: ${describe(value)} is not a date`)
 }
 
 /** SQL of one state: the condition, the order, and the place to go on behind. */

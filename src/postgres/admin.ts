@@ -22,6 +22,7 @@ import type {
   Preview,
   State,
 } from '../outbox/admin.ts'
+import { checkAudit, checkWindow, limitOf, pageOf } from '../outbox/admin-checks.ts'
 import { auditOf, entryOf, placeOf, readCursor } from './admin-entry.ts'
 import { filterValues, LANE_ORDER, laneSql, statesOf } from './admin-filter.ts'
 import { readStats } from './admin-stats.ts'
@@ -41,7 +42,6 @@ export interface PostgresAdminOptions {
 
 const COUNTED_IN_PREVIEW = 100_000
 const SAMPLE = 10
-const MOST_AT_ONCE = 100_000
 /** A look that takes longer disturbs others; an action may take its time. */
 const LOOK_WITHIN = '30s'
 const ACT_WITHIN = '10min'
@@ -255,32 +255,4 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
 
 async function counted(on: Sql, text: string, values: readonly (string | null)[], limit: number): Promise<number> {
   return Number((await on.query(text, [...values, String(limit)])).rows[0]!['count'])
-}
-
-function pageOf(where: string, page: Page): { limit: number; after: string | undefined } {
-  checkOptions(where, page, ['limit', 'after'])
-  return { limit: wholeNumber(`${where}: limit`, page.limit ?? 50, { max: 1000 }), after: page.after }
-}
-
-function limitOf(where: string, options: { limit?: number }): number {
-  checkOptions(where, options, ['limit'])
-  return wholeNumber(`${where}: limit`, options.limit ?? MOST_AT_ONCE, { max: 10_000_000 })
-}
-
-function checkAudit(where: string, audit: Audit): void {
-  checkOptions(`${where}: audit`, audit, ['by', 'note'])
-  for (const name of ['by', 'note'] as const) {
-    if (typeof audit?.[name] === 'string' && audit[name].trim() !== '') continue
-    throw new WaybillError('INVALID_OPTION', `${where}: audit.${name} is missing; say who does it and why`)
-  }
-}
-
-function checkWindow(filter: PendingFilter): void {
-  const { tenant, topic, since, until } = filter
-  if ((tenant !== undefined || topic !== undefined) && since !== undefined && until !== undefined && since < until)
-    return
-  throw new WaybillError(
-    'INVALID_OPTION',
-    'discardPending: give a tenant or a topic, and since and until with since before until: what is not published goes only by a stated window',
-  )
 }

@@ -1,23 +1,12 @@
-import { checkOptions, describe, isUuid, oneOf, WaybillError } from '../core/index.ts'
+import { describe, WaybillError } from '../core/index.ts'
 import { listOf, numberOf, type RedisReply, textOf } from '../drivers/redis.ts'
-import { type Action, type OutboxEntry, type OutboxFilter, STATES, type State } from '../outbox/admin.ts'
+import type { Action, OutboxEntry, OutboxFilter, State } from '../outbox/admin.ts'
+import { checkFilter, SHOWN, statesOf } from '../outbox/admin-checks.ts'
 import { type Header, headerOf } from './outbox-entry.ts'
 import { outboxScripts } from './outbox-scripts.ts'
 import { idOf } from './outbox-session.ts'
 import type { Shard } from './outbox-shards.ts'
 
-/** The order in which a list shows states: first what a person should look at. */
-export const SHOWN: readonly State[] = ['dead', 'retrying', 'held', 'leased', 'scheduled', 'ready', 'published']
-
-/** What each action may touch. */
-const TOUCHES: Readonly<Record<Action, readonly State[]>> = {
-  rearm: ['dead'],
-  'discard-dead': ['dead'],
-  'discard-pending': ['ready', 'scheduled', 'leased', 'held', 'retrying'],
-  replay: ['published'],
-}
-
-const FILTER = ['eventIds', 'states', 'tenant', 'topic', 'type', 'key', 'since', 'until'] as const
 const PAGE = 200
 
 /** Where an entry stands: its state, its score there, its place among those with the same. */
@@ -48,17 +37,9 @@ export interface Match {
 
 /** What the filter lets through; for an action, only states it may touch. Wrong filters are refused at once. */
 export function matchOf(where: string, filter: OutboxFilter, action?: Action): Match {
-  checkOptions(where, filter, FILTER)
+  checkFilter(where, filter)
   const { eventIds, tenant, topic, type, key, since, until } = filter
-  for (const id of eventIds ?? []) {
-    if (!isUuid(id)) throw new WaybillError('INVALID_OPTION', `${where}: eventIds: ${describe(id)} is not a UUID`)
-  }
-  for (const [name, value] of Object.entries({ since, until })) {
-    if (value === undefined || (value instanceof Date && !Number.isNaN(value.getTime()))) continue
-    throw new WaybillError('INVALID_OPTION', `${where}: ${name}: ${describe(value)} is not a date`)
-  }
-  const allowed = action === undefined ? STATES : TOUCHES[action]
-  const wanted = filter.states?.map((state) => oneOf(`${where}: states`, state, allowed)) ?? allowed
+  const wanted = statesOf(where, filter, action)
   return {
     states: SHOWN.filter((state) => wanted.includes(state)),
     eventIds: eventIds?.map((id) => id.toLowerCase()),

@@ -23,6 +23,7 @@ import type {
   Preview,
   State,
 } from '../outbox/admin.ts'
+import { checkAudit, checkWindow, limitOf, MOST_AT_ONCE, pageOf } from '../outbox/admin-checks.ts'
 import { matchOf, type Row, readCursor, rowOf, rowsOf, shownOf } from './outbox-admin-lanes.ts'
 import { messageOf } from './outbox-entry.ts'
 import { outboxScripts } from './outbox-scripts.ts'
@@ -30,7 +31,6 @@ import { idOf } from './outbox-session.ts'
 import type { Shard, Shards } from './outbox-shards.ts'
 
 const SAMPLE = 10
-const MOST_AT_ONCE = 100_000
 /** One script changes at most so many: Redis does nothing else meanwhile. */
 const PER_SCRIPT = 500
 /** So many keys that wait are counted one by one. */
@@ -233,31 +233,4 @@ function copyOf({ member, header }: Row): string[] {
 function pairsOf(reply: RedisReply | undefined): Map<string, string> {
   const cells = listOf(reply).map(textOf)
   return new Map(Array.from({ length: cells.length / 2 }, (_, i) => [cells[i * 2]!, cells[i * 2 + 1]!]))
-}
-
-function checkWindow({ tenant, topic, since, until }: PendingFilter): void {
-  if ((tenant !== undefined || topic !== undefined) && since !== undefined && until !== undefined && since < until)
-    return
-  throw new WaybillError(
-    'INVALID_OPTION',
-    'discardPending: give a tenant or a topic, and since and until with since before until: what is not published goes only by a stated window',
-  )
-}
-
-function pageOf(where: string, page: Page): { limit: number; after: string | undefined } {
-  checkOptions(where, page, ['limit', 'after'])
-  return { limit: wholeNumber(`${where}: limit`, page.limit ?? 50, { max: 1000 }), after: page.after }
-}
-
-function limitOf(where: string, options: { limit?: number }): number {
-  checkOptions(where, options, ['limit'])
-  return wholeNumber(`${where}: limit`, options.limit ?? MOST_AT_ONCE, { max: 10_000_000 })
-}
-
-function checkAudit(where: string, audit: Audit): void {
-  checkOptions(`${where}: audit`, audit, ['by', 'note'])
-  for (const name of ['by', 'note'] as const) {
-    if (typeof audit?.[name] === 'string' && audit[name].trim() !== '') continue
-    throw new WaybillError('INVALID_OPTION', `${where}: audit.${name} is missing; say who does it and why`)
-  }
 }
