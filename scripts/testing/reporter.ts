@@ -1,25 +1,31 @@
-/** Writes what the runner's last lines need to the file named by WAYBILL_REPORT; skipped tests with their reasons. */
+/** Writes what the runner's last lines need to the file named by WAYBILL_REPORT: what failed, what was skipped and why. */
 import { writeFileSync } from 'node:fs'
 import type { Reporter, SerializedError, TestCase, TestModule } from 'vitest/node'
 
 export interface Report {
   passed: number
-  failed: number
-  skipped: { test: string; reason: string }[]
+  /** Each with the first line of what went wrong. */
+  failed: { test: string; error: string }[]
+  skipped: { file: string; test: string; reason: string }[]
 }
 
 export default class Counts implements Reporter {
   onTestRunEnd(modules: ReadonlyArray<TestModule>, unhandled: ReadonlyArray<SerializedError>): void {
-    const report: Report = { passed: 0, failed: unhandled.length, skipped: [] }
+    const report: Report = { passed: 0, failed: [], skipped: [] }
+    const fails = (test: string, errors: ReadonlyArray<SerializedError>) => {
+      if (errors.length) report.failed.push({ test, error: `${errors[0]!.message}`.split('\n')[0]! })
+    }
+    for (const error of unhandled) fails('outside of any test', [error])
     for (const module of modules) {
+      const file = module.relativeModuleId
       // A file that cannot be loaded has no tests to count, and must not look like success.
-      if (module.errors().length) report.failed += 1
-      for (const suite of module.children.allSuites()) if (suite.errors().length) report.failed += 1
+      fails(file, module.errors())
+      for (const suite of module.children.allSuites()) fails(`${file} > ${suite.fullName}`, suite.errors())
       for (const test of module.children.allTests()) {
         const result = test.result()
         if (result.state === 'passed') report.passed += 1
-        else if (result.state === 'failed') report.failed += 1
-        else report.skipped.push({ test: `${module.relativeModuleId} > ${test.fullName}`, reason: reason(test) })
+        else if (result.state === 'failed') fails(`${file} > ${test.fullName}`, result.errors)
+        else report.skipped.push({ file, test: test.fullName, reason: reason(test) })
       }
     }
     const file = process.env['WAYBILL_REPORT']

@@ -1,4 +1,4 @@
-import { describe, test } from 'vitest'
+import { describe } from 'vitest'
 import { event } from '../../src/index.ts'
 import { type MemoryTransaction, memory } from '../../src/memory/index.ts'
 import {
@@ -11,6 +11,7 @@ import {
   type Suite,
   unitOfWorkSuite,
 } from '../../src/testing/index.ts'
+import { runSuite } from '../support/suite.ts'
 
 const Written = event<{ word: string }>('word.written')
 
@@ -35,7 +36,7 @@ async function create() {
 
 function run(title: string, suite: Suite): void {
   describe(title, () => {
-    for (const { name, skip, run } of suite) test.skipIf(skip !== undefined)(name, run)
+    runSuite(suite)
   })
 }
 

@@ -1,6 +1,6 @@
 import { PGlite } from '@electric-sql/pglite'
 import pg from 'pg'
-import { afterAll, beforeAll, describe, test } from 'vitest'
+import { afterAll, beforeAll, describe } from 'vitest'
 import { type Postgres, postgres, sqlOf } from '../../src/postgres/index.ts'
 import {
   inboxStoreSuite,
@@ -12,6 +12,7 @@ import {
   unitOfWorkSuite,
 } from '../../src/testing/index.ts'
 import { describeWith, type FreshDatabase, freshDatabase } from '../support/services.ts'
+import { runSuite } from '../support/suite.ts'
 
 type Pool = pg.Pool | PGlite
 
@@ -53,7 +54,7 @@ function suites(name: string, pool: () => Pool, skips: Skips = {}, reason = ''):
   const spared = (names: readonly string[] = []) => ({ skips: Object.fromEntries(names.map((one) => [one, reason])) })
   const run = (title: string, suite: Suite) =>
     describe(title, () => {
-      for (const { name, skip, run } of suite) test.skipIf(skip !== undefined)(name, run)
+      runSuite(suite)
     })
   const reader = { owner: true, lease: true, shards: true, wakes: true, notes: true }
   const store = { receipts: true, refusesPool: true }

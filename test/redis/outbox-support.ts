@@ -1,4 +1,4 @@
-import { describe, test } from 'vitest'
+import { describe } from 'vitest'
 import {
   type RedisOptions,
   type RedisOutbox,
@@ -7,6 +7,7 @@ import {
   redisOutbox,
 } from '../../src/redis/index.ts'
 import { outboxAdminSuite, outboxReaderSuite, outboxStoreSuite, type Suite } from '../../src/testing/index.ts'
+import { runSuite } from '../support/suite.ts'
 import { freshTag, storeOf } from './support.ts'
 
 /** An outbox on a store with a tag of its own. */
@@ -37,7 +38,7 @@ export function outboxConformance(name: string, client: () => object): void {
   // They wait for time to pass, each with a store of its own.
   const run = (title: string, suite: Suite) =>
     describe(title, { concurrent: true }, () => {
-      for (const { name, skip, run } of suite) test.skipIf(skip !== undefined)(name, run)
+      runSuite(suite)
     })
   run('outbox store', outboxStoreSuite({ name, features: { refusesPool: true }, create }))
   run('outbox reader', outboxReaderSuite({ name, features: { lease: true, order: true, wakes: true }, create }))

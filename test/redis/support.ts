@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { Redis as IoRedis } from 'ioredis'
-import { afterAll, describe, test } from 'vitest'
+import { afterAll, describe } from 'vitest'
 import { type Redis, type RedisOptions, type RedisTx, redis } from '../../src/redis/index.ts'
 import { inboxStoreSuite, type Suite, unitOfWorkSuite } from '../../src/testing/index.ts'
+import { runSuite } from '../support/suite.ts'
 
 export { ioredis, nodeRedis } from './clients.ts'
 
@@ -71,7 +72,7 @@ export function conformance(name: string, client: () => object): void {
   }
   const run = (title: string, suite: Suite) =>
     describe(title, () => {
-      for (const { name, skip, run } of suite) test.skipIf(skip !== undefined)(name, run)
+      runSuite(suite)
     })
   run('unit of work', unitOfWorkSuite({ name, create }))
   const skips = {

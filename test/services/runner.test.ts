@@ -8,7 +8,7 @@ import { script, temporaryDir, until } from './support.ts'
 
 const sample = ['--root', 'test/services/sample']
 
-test('ends with what was not exercised and the counts, and fails when a test or a file failed', async () => {
+test('ends with what was not exercised, what failed and the counts, and fails when a test or a file failed', async () => {
   const args = [...sample, '--without', 'postgres,postgres15', 'results', 'broken']
   const { code, out } = await script('scripts/test.ts', args).ended
   expect(code).toBe(1)
@@ -21,6 +21,9 @@ test('ends with what was not exercised and the counts, and fails when a test or 
     '  results.sample.ts > skips with a reason: needs a full moon',
     '  results.sample.ts > on PostgreSQL [without postgres] > skips with its suite: without postgres',
     '  results.sample.ts > is not written yet: to do',
+    'Failed:',
+    '  broken.sample.ts: a file that cannot be loaded',
+    '  results.sample.ts > fails: expected 1 to be 2 // Object.is equality',
   ])
 })
 

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { DONE, Flow, Message, type RawMessage } from '../../src/index.ts'
 import { brokerSuite } from '../../src/testing/index.ts'
+import { runSuite } from '../support/suite.ts'
 import { DirectoryPublisher, DirectorySource } from './directory-broker.ts'
 
 const NEVER = new AbortController().signal
@@ -33,7 +34,7 @@ const suite = brokerSuite({
 
 /** An adapter written by nothing but docs/guides/write-an-adapter.md, which shows it. */
 describe('an adapter made of a directory', () => {
-  for (const { name, skip, run } of suite) test.skipIf(skip !== undefined)(name, run)
+  runSuite(suite)
 
   test('what it does not declare is skipped, with the reason', () => {
     const skipped = suite.filter(({ skip }) => skip !== undefined)

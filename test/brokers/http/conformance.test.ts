@@ -1,8 +1,9 @@
-import { describe, test } from 'vitest'
+import { describe } from 'vitest'
 import { InProcessBroker } from '../../../src/brokers/in-process/index.ts'
 import type { RawMessage } from '../../../src/core/index.ts'
 import { checkOutcomes, Flow, type Publisher, type Source } from '../../../src/flow/index.ts'
 import { brokerSuite, type SuiteOptions } from '../../../src/testing/index.ts'
+import { runSuite } from '../../support/suite.ts'
 import { sender, serveReceiver } from './support.ts'
 
 /**
@@ -84,6 +85,6 @@ for (const { name, keyed, mode, options } of kinds) {
     patience: 30_000,
   }
   describe(name, () => {
-    for (const { name: one, skip, run } of brokerSuite(made, options)) test.skipIf(skip !== undefined)(one, run, 60_000)
+    runSuite(brokerSuite(made, options), { timeout: 60_000 })
   })
 }

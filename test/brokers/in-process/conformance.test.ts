@@ -1,7 +1,8 @@
-import { describe, test } from 'vitest'
+import { describe } from 'vitest'
 import { InProcessBroker } from '../../../src/brokers/in-process/index.ts'
 import { Message, type RawMessage } from '../../../src/core/index.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
+import { runSuite } from '../../support/suite.ts'
 
 const suite = brokerSuite({
   name: 'in-process',
@@ -30,5 +31,5 @@ const suite = brokerSuite({
 })
 
 describe('in-process broker', () => {
-  for (const { name, skip, run } of suite) test.skipIf(skip !== undefined)(name, run)
+  runSuite(suite)
 })

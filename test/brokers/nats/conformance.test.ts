@@ -1,12 +1,13 @@
-import { afterAll, beforeAll, test } from 'vitest'
+import { afterAll, beforeAll } from 'vitest'
 import type { NatsConnectionLike } from '../../../src/brokers/nats/index.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
+import { runSuite } from '../../support/suite.ts'
 import { connecting, factory } from './support.ts'
 
 describeWith(['nats'], 'nats: connections of its own', () => {
   const made = factory('own connections', () => connecting(service('nats').url))
-  for (const { name, skip, run } of brokerSuite(made)) test.skipIf(skip !== undefined)(name, run)
+  runSuite(brokerSuite(made))
 })
 
 describeWith(['nats'], 'nats: one connection for all', () => {
@@ -16,5 +17,5 @@ describeWith(['nats'], 'nats: one connection for all', () => {
   })
   afterAll(async () => await shared.close())
   const made = factory('one connection', () => shared)
-  for (const { name, skip, run } of brokerSuite(made)) test.skipIf(skip !== undefined)(name, run)
+  runSuite(brokerSuite(made))
 })

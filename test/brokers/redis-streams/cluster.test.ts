@@ -5,6 +5,7 @@ import { slotOf } from '../../../src/drivers/redis-slot.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
 import { admin, cluster, eventually } from '../../support/redis-topologies.ts'
 import { describeWith } from '../../support/services.ts'
+import { runSuite } from '../../support/suite.ts'
 import { underLoad } from './load.ts'
 import { factory, fresh, message, NEVER } from './support.ts'
 
@@ -17,9 +18,7 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
   })
 
   for (const [driver, client] of Object.entries(drivers)) {
-    for (const { name, skip, run } of brokerSuite(factory(`${driver} cluster`, client))) {
-      test.skipIf(skip !== undefined)(`${driver}: ${name}`, run)
-    }
+    runSuite(brokerSuite(factory(`${driver} cluster`, client)), { named: (name) => `${driver}: ${name}` })
 
     test(`${driver}: a batch for streams of all nodes arrives, and replicas are asked of the right node`, async () => {
       const names = Array.from({ length: 12 }, () => fresh())

@@ -1,6 +1,6 @@
-import { test } from 'vitest'
 import { brokerSuite } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
+import { runSuite } from '../../support/suite.ts'
 import { factory, ioredis, nodeRedis } from './support.ts'
 
 const clients = [
@@ -13,6 +13,6 @@ const clients = [
 for (const { server, driver, client } of clients) {
   describeWith([server], `redis streams: ${driver} on ${server}`, () => {
     const made = factory(`${driver} on ${server}`, () => client(service(server).url))
-    for (const { name, skip, run } of brokerSuite(made)) test.skipIf(skip !== undefined)(name, run)
+    runSuite(brokerSuite(made))
   })
 }

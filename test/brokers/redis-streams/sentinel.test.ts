@@ -2,6 +2,7 @@ import { beforeAll, expect, test } from 'vitest'
 import { brokerSuite } from '../../../src/testing/index.ts'
 import { admin, sentinel } from '../../support/redis-topologies.ts'
 import { describeWith } from '../../support/services.ts'
+import { runSuite } from '../../support/suite.ts'
 import { underLoad } from './load.ts'
 import { factory } from './support.ts'
 
@@ -14,9 +15,7 @@ describeWith(['redis'], 'redis streams behind sentinels', () => {
   })
 
   for (const [driver, client] of Object.entries(drivers)) {
-    for (const { name, skip, run } of brokerSuite(factory(`${driver} sentinel`, client))) {
-      test.skipIf(skip !== undefined)(`${driver}: ${name}`, run)
-    }
+    runSuite(brokerSuite(factory(`${driver} sentinel`, client)), { named: (name) => `${driver}: ${name}` })
 
     test(`${driver}: scripts are forgotten while messages flow, and are sent again`, async () => {
       const load = await underLoad({ client: client() })
