@@ -7,9 +7,11 @@ import { without } from '../support/services.ts'
 import { script, temporaryDir, until } from './support.ts'
 
 const sample = ['--root', 'test/services/sample']
+/** What these tests are not about need not be started. */
+const others = 'redis,redis6,rabbitmq,nats,kafka'
 
 test('ends with what was not exercised, what failed and the counts, and fails when a test or a file failed', async () => {
-  const args = [...sample, '--without', 'postgres,postgres15', 'results', 'broken']
+  const args = [...sample, '--without', `postgres,postgres15,${others}`, 'results', 'broken']
   const { code, out } = await script('scripts/test.ts', args).ended
   expect(code).toBe(1)
   const lines = out.trimEnd().split('\n')
@@ -18,6 +20,7 @@ test('ends with what was not exercised, what failed and the counts, and fails wh
     '  server postgres: left out by --without',
     '  server postgres15: left out by --without',
     '  server pgbouncer: left out by --without',
+    ...others.split(',').map((name) => `  server ${name}: left out by --without`),
     '  results.sample.ts > skips with a reason: needs a full moon',
     '  results.sample.ts > on PostgreSQL [without postgres] > skips with its suite: without postgres',
     '  results.sample.ts > is not written yet: to do',
@@ -28,14 +31,15 @@ test('ends with what was not exercised, what failed and the counts, and fails wh
 })
 
 test('succeeds with plain counts when all is well', async () => {
-  const args = [...sample, '--without=postgres,postgres15', 'results', '-t', '^passes']
+  const args = [...sample, `--without=postgres,postgres15,${others}`, 'results', '-t', '^passes']
   const { code, out } = await script('scripts/test.ts', args).ended
   expect([code, out.trimEnd().split('\n').at(-1)]).toEqual([0, '1 passed, 0 failed, 4 skipped'])
 })
 
 test('names a server that cannot be had, the way to get it, and the way to go without', async () => {
   const nowhere = { WAYBILL_TEST_POSTGRES15_URL: 'postgres://postgres@127.0.0.1:1/postgres' }
-  const { code, all, out } = await script('scripts/test.ts', [...sample, '--without', 'postgres'], nowhere).ended
+  const args = [...sample, '--without', `postgres,${others}`]
+  const { code, all, out } = await script('scripts/test.ts', args, nowhere).ended
   expect(code).toBe(1)
   expect(all).toContain('postgres15: nothing answers at WAYBILL_TEST_POSTGRES15_URL=postgres://postgres@127.0.0.1:1')
   expect(all).toContain('to get it: apt-get install postgresql-15')
@@ -51,7 +55,7 @@ test('refuses an unknown server with the nearest name', async () => {
 
 test.skipIf(without('postgres'))('killed without warning, leaves no process and no folder behind', async () => {
   const file = join(await temporaryDir(), 'pids.json')
-  const args = [...sample, '--without', 'postgres15,pgbouncer', 'hangs']
+  const args = [...sample, '--without', `postgres15,pgbouncer,${others}`, 'hangs']
   const { child } = script('scripts/test.ts', args, { WAYBILL_SAMPLE_FILE: file })
   const { run, pids } = JSON.parse(await until(() => readFile(file, 'utf8').catch(() => null)))
   expect(pids.map((pid: number) => startTime(pid) !== undefined)).toEqual([true, true, true, true, true])
