@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import kafkajs from 'kafkajs'
 import {
   type Kafka,
@@ -7,20 +6,13 @@ import {
   type KafkaSourceOptions,
   kafka,
 } from '../../../src/brokers/kafka/index.ts'
-import { Message, type RawMessage, systemClock } from '../../../src/core/index.ts'
-import type { Delivery, Session } from '../../../src/flow/index.ts'
+import { Message, type RawMessage } from '../../../src/core/index.ts'
 import type { BrokerFactory } from '../../../src/testing/index.ts'
+import { fresh } from '../support.ts'
 
-export const NEVER = new AbortController().signal
+export { fresh, message, NEVER, receive, until } from '../support.ts'
 
 export const PARTITIONS = 3
-
-let made = 0
-
-/** A name nobody else has. */
-export function fresh(prefix = 't'): string {
-  return `${prefix}-${randomBytes(5).toString('hex')}-${++made}`
-}
 
 export function addressOf(url: string): string {
   return new URL(url).host
@@ -38,12 +30,6 @@ export function bare(url: string): kafkajs.Kafka {
 
 /** Source options for quick tests: topics are made, and nobody is waited for long. */
 export const QUICK = { create: { partitions: PARTITIONS, replication: 1 }, block: 50, session: '6s' } as const
-
-export function message(data = '{"n":1}', attributes: { id?: string; key?: string; type?: string } = {}): RawMessage {
-  const extensions = attributes.key === undefined ? {} : { partitionkey: attributes.key }
-  const { id = `m-${process.pid}-${++made}`, type = 'thing.happened' } = attributes
-  return new Message({ id, source: '/test', type, extensions }, data)
-}
 
 export const FEATURES = { groups: true, competing: true, ordered: true, deadLetters: true, refuses: true } as const
 
@@ -79,25 +65,5 @@ export function factory(
         },
       }
     },
-  }
-}
-
-/** Takes until there are so many. */
-export async function receive<D extends Delivery>(session: Session<D>, count: number, limit = 30_000): Promise<D[]> {
-  const received: D[] = []
-  for (const end = performance.now() + limit; received.length < count; ) {
-    if (performance.now() > end) throw new Error(`${received.length} of ${count} have come`)
-    const taken = await session.take({ count: count - received.length, bytes: 1e8 }, NEVER)
-    received.push(...taken)
-    if (taken.length === 0) await session.wait!(100, NEVER)
-  }
-  return received
-}
-
-export async function until(what: string, condition: () => boolean | Promise<boolean>, limit = 60_000): Promise<void> {
-  const end = performance.now() + limit
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
-    await systemClock.sleep(20)
   }
 }

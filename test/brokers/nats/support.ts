@@ -1,30 +1,15 @@
-import { randomBytes } from 'node:crypto'
 import { connect, type NodeConnectionOptions } from '@nats-io/transport-node'
 import { type NatsLike, type NatsOptions, type NatsSourceOptions, nats } from '../../../src/brokers/nats/index.ts'
-import { Message, type RawMessage, systemClock } from '../../../src/core/index.ts'
-import type { Delivery, Session } from '../../../src/flow/index.ts'
 import type { BrokerFactory } from '../../../src/testing/index.ts'
+import { fresh, message } from '../support.ts'
+
+export { fresh, message, NEVER, receive, until } from '../support.ts'
 
 /** How to connect, as a user would say it; quick to come back. */
 export function connecting(url: string, options: NodeConnectionOptions = {}) {
   return () =>
     connect({ servers: url, reconnectTimeWait: 50, reconnectJitter: 0, maxReconnectAttempts: -1, ...options })
 }
-
-let made = 0
-
-/** A name nobody else has. */
-export function fresh(prefix = 's'): string {
-  return `${prefix}-${randomBytes(5).toString('hex')}-${++made}`
-}
-
-export function message(data = '{"n":1}', attributes: { id?: string; key?: string; type?: string } = {}): RawMessage {
-  const extensions = attributes.key === undefined ? {} : { partitionkey: attributes.key }
-  const { id = `m-${process.pid}-${++made}`, type = 'thing.happened' } = attributes
-  return new Message({ id, source: '/test', type, extensions }, data)
-}
-
-export const NEVER = new AbortController().signal
 
 export const FEATURES = {
   groups: true,
@@ -71,23 +56,5 @@ export function factory(
         },
       }
     },
-  }
-}
-
-/** Takes until there are so many. */
-export async function receive<D extends Delivery>(session: Session<D>, count: number): Promise<D[]> {
-  const received: D[] = []
-  for (const end = performance.now() + 20_000; received.length < count; ) {
-    if (performance.now() > end) throw new Error(`${received.length} of ${count} have come`)
-    received.push(...(await session.take({ count: count - received.length, bytes: 1e6 }, NEVER)))
-  }
-  return received
-}
-
-export async function until(what: string, condition: () => Promise<boolean>, limit = 30_000): Promise<void> {
-  const end = performance.now() + limit
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
-    await systemClock.sleep(20)
   }
 }

@@ -1,154 +1,30 @@
-import pg from 'pg'
-import { afterEach, expect, test } from 'vitest'
-import type { Rabbitmq } from '../../../src/brokers/rabbitmq/index.ts'
-import { systemClock } from '../../../src/core/index.ts'
-import { event, type Message, type RawMessage } from '../../../src/index.ts'
-import { postgres } from '../../../src/postgres/index.ts'
-import { type RunningScript, runScript, seededRandom } from '../../../src/testing/index.ts'
-import { scale } from '../../support/scale.ts'
-import { describeWith, freshDatabase, service } from '../../support/services.ts'
-import { brokerAt, dropQueues, fresh, NEVER, until } from './support.ts'
-
-const Placed = event<{ n: number }>('order.placed')
-const LONG = 3_600_000
+import { describeWith, service } from '../../support/services.ts'
+import { killTests } from '../kills.ts'
+import { brokerAt, dropQueues, fresh } from './support.ts'
 
 describeWith(['rabbitmq', 'postgres'], 'rabbitmq: processes are killed', () => {
-  const url = () => service('rabbitmq').url
-  const ends: (() => unknown)[] = []
-  afterEach(async () => {
-    for (const end of ends.splice(0).reverse()) await end()
-  })
-
-  /** A database with outbox, inbox and effects, and a broker with a queue for it. */
-  async function world() {
-    const database = await freshDatabase()
-    ends.push(() => database.drop())
-    const pool = new pg.Pool({ connectionString: database.url, max: 10 })
-    pool.on('error', () => {})
-    ends.push(() => pool.end())
-    const db = postgres({ pool })
-    await db.migrate()
-    await pool.query('CREATE TABLE effects (event_id text NOT NULL)')
-    const [exchange, queue] = [fresh('x'), fresh()]
-    ends.push(() => dropQueues(url(), queue))
-    const broker = brokerAt(url(), { exchange })
-    ends.push(() => broker.close())
-    const source = broker.source({ queue })
-    await (await source.open()).close()
-    const count = async (sql: string) => Number((await pool.query(`SELECT count(*) AS n FROM ${sql}`)).rows[0].n)
-    const child = async (name: string, job: object): Promise<RunningScript> => {
-      const full = { url: url(), exchange, queue, database: database.url, ...job }
-      const script = new URL(`./${name}.ts`, import.meta.url)
-      const running = runScript({ script, env: { JOB: JSON.stringify(full) }, timeout: LONG })
-      ends.push(async () => {
-        running.kill()
-        await running.finished.catch(() => {})
-      })
-      await running.line('ready', 60_000)
-      return running
-    }
-    return { pool, db, broker, source, count, child, effects: () => count('effects') }
-  }
-
-  /** Every event has had its effect, once. */
-  async function verify(pool: pg.Pool, sent: readonly Message[]): Promise<void> {
-    const { rows } = await pool.query<{ event_id: string; n: string }>(
-      'SELECT event_id, count(*) AS n FROM effects GROUP BY event_id',
-    )
-    expect(rows.filter(({ n }) => Number(n) !== 1)).toEqual([])
-    const had = new Set(rows.map(({ event_id }) => event_id))
-    expect(sent.filter(({ id }) => !had.has(id)).map(({ id }) => id)).toEqual([])
-    expect(had.size).toBe(sent.length)
-  }
-
-  test('a consumer is killed again and again, inbox on: nothing lost, every effect once', {
-    timeout: LONG,
-  }, async () => {
-    const total = scale({ test: 1000, full: 5000, torture: 50_000 })
-    const kills = scale({ test: 2, full: 10, torture: 200 })
-    const random = seededRandom(11)
-    const { pool, broker, source, effects, child } = await world()
-    const sent = Array.from({ length: total }, (_, n) => Placed({ n }, { key: `key ${n % 50}` }))
-    await publish(broker, sent)
-    for (let kill = 0; kill < kills; kill++) {
-      const victim = await child('billing-child', {})
-      const before = await effects()
-      // Not so many that there would be nothing left for the last ones.
-      const room = (total - before) / (kills - kill)
-      const after = Math.min(50 + Math.floor(random.next() * 450), Math.max(50, Math.floor(room * 0.8)))
-      await until('it has done some', async () => (await effects()) >= Math.min(before + after, total), 120_000)
-      victim.kill()
-      await victim.finished
-    }
-    const last = await child('billing-child', {})
-    await until('all is done', async () => (await effects()) >= total, 600_000)
-    await until('all is settled', async () => (await source.stats()).waiting === 0)
-    last.kill('SIGTERM')
-    expect((await last.finished).code).toBe(0)
-    const { waiting, retrying, dead } = await source.stats()
-    expect({ waiting, retrying, dead }).toEqual({ waiting: 0, retrying: 0, dead: 0 })
-    await verify(pool, sent)
-  })
-
-  for (const reader of ['owner', 'lease'] as const) {
-    test(`outbox in PostgreSQL (${reader}) → relay → RabbitMQ → consumer with inbox, both killed`, {
-      timeout: LONG,
-    }, async () => {
-      const rounds = scale({ test: 2, full: 4, torture: 40 })
-      const random = seededRandom(reader === 'owner' ? 21 : 22)
-      const { pool, db, source, effects, count, child } = await world()
-      const sent: Message[] = []
-      let writing = true
-      const writer = (async () => {
-        while (writing) {
-          // Not so far ahead that the end of the test is only for catching up.
-          if (sent.length > (await effects()) + 2000) {
-            await systemClock.sleep(20)
-            continue
-          }
-          const events = Array.from({ length: 20 }, () =>
-            Placed({ n: sent.length }, { key: `key ${sent.length % 20}` }),
-          )
-          await db.withTransaction((tx) => db.outbox.enqueue(tx, events))
-          sent.push(...events)
-        }
-      })()
-      let relay = await child('relay-child', { reader })
-      let billing = await child('billing-child', {})
-      for (let round = 0; round < rounds; round++) {
-        const before = await effects()
-        const after = 50 + Math.floor(random.next() * 450)
-        await until('some are done', async () => (await effects()) >= before + after, 120_000)
-        const which = random.next()
-        if (which < 0.7) {
-          relay.kill()
-          await relay.finished
-          relay = await child('relay-child', { reader })
-        }
-        if (which > 0.3) {
-          billing.kill()
-          await billing.finished
-          billing = await child('billing-child', {})
-        }
+  killTests({
+    broker: 'RabbitMQ',
+    folder: import.meta.url,
+    async place() {
+      const { url } = service('rabbitmq')
+      const [exchange, queue] = [fresh('x'), fresh('q')]
+      const broker = brokerAt(url, { exchange })
+      const source = broker.source({ queue })
+      await (await source.open()).close()
+      return {
+        job: { url, exchange, queue },
+        publish: (messages, signal) => broker.publish(messages, signal),
+        async waiting() {
+          const { waiting, retrying } = await source.stats()
+          return waiting + retrying
+        },
+        dead: async () => (await source.stats()).dead,
+        async close() {
+          await broker.close()
+          await dropQueues(url, queue)
+        },
       }
-      writing = false
-      await writer
-      await until('all is published', async () => (await count(`outbox WHERE state <> 'published'`)) === 0, 300_000)
-      await until('all is done', async () => (await effects()) >= sent.length, 300_000)
-      await until('all is settled', async () => (await source.stats()).waiting === 0)
-      for (const one of [relay, billing]) {
-        one.kill('SIGTERM')
-        expect((await one.finished).code).toBe(0)
-      }
-      expect(await source.stats()).toEqual({ waiting: 0, retrying: 0, dead: 0, consumers: 0 })
-      await verify(pool, sent)
-    })
-  }
+    },
+  })
 })
-
-async function publish(broker: Rabbitmq, messages: readonly Message[]): Promise<void> {
-  for (let from = 0; from < messages.length; from += 500) {
-    const outcomes = await broker.publish(messages.slice(from, from + 500) as RawMessage[], NEVER)
-    expect(outcomes.every(({ kind }) => kind === 'ok')).toBe(true)
-  }
-}

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import amqplib from 'amqplib'
 import {
   type AmqpChannel,
@@ -9,29 +8,13 @@ import {
   type RabbitmqSourceOptions,
   rabbitmq,
 } from '../../../src/brokers/rabbitmq/index.ts'
-import { Message, type RawMessage, systemClock } from '../../../src/core/index.ts'
-import type { Delivery, Session } from '../../../src/flow/index.ts'
+import { Message, type RawMessage } from '../../../src/core/index.ts'
 import type { BrokerFactory } from '../../../src/testing/index.ts'
+import { fresh } from '../support.ts'
+
+export { fresh, message, NEVER, receive, until } from '../support.ts'
 
 export const client: AmqpClient = amqplib
-
-let made = 0
-
-/** A name nobody else has. */
-export function fresh(prefix = 'q'): string {
-  return `${prefix}-${randomBytes(5).toString('hex')}-${++made}`
-}
-
-export function message(
-  data = '{"n":1}',
-  attributes: { id?: string; key?: string; type?: string; extensions?: Record<string, string | number> } = {},
-): RawMessage {
-  const key = attributes.key === undefined ? {} : { partitionkey: attributes.key }
-  const { id = `m-${process.pid}-${++made}`, type = 'thing.happened' } = attributes
-  return new Message({ id, source: '/test', type, extensions: { ...key, ...attributes.extensions } }, data)
-}
-
-export const NEVER = new AbortController().signal
 
 /** Reconnects soon: tests have no second to wait for each. */
 export const SOON = { min: 50, max: 500, jitter: 50 } as const
@@ -39,26 +22,6 @@ export const SOON = { min: 50, max: 500, jitter: 50 } as const
 /** A broker with an exchange of its own, which it declares. */
 export function brokerAt(url: string, options: Partial<RabbitmqOptions> = {}): Rabbitmq {
   return rabbitmq({ client, url, exchange: fresh('x'), declare: true, reconnect: SOON, ...options })
-}
-
-export async function until(what: string, condition: () => unknown, limit = 60_000): Promise<void> {
-  const end = performance.now() + limit
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
-    await systemClock.sleep(20)
-  }
-}
-
-/** Takes until there are so many. */
-export async function receive<D extends Delivery>(session: Session<D>, count: number): Promise<D[]> {
-  const received: D[] = []
-  for (const end = performance.now() + 30_000; received.length < count; ) {
-    if (performance.now() > end) throw new Error(`${received.length} of ${count} have come`)
-    const taken = await session.take({ count: count - received.length, bytes: 1e8 }, NEVER)
-    received.push(...taken)
-    if (taken.length === 0) await session.wait!(100, NEVER)
-  }
-  return received
 }
 
 /** As somebody else would use the server: without us. */

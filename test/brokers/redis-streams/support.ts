@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import { Redis } from 'ioredis'
 import { createClient } from 'redis'
 import {
@@ -7,8 +6,10 @@ import {
   type StreamsSourceOptions,
 } from '../../../src/brokers/redis-streams/index.ts'
 import { Message, type RawMessage } from '../../../src/core/index.ts'
-import type { Delivery, Session } from '../../../src/flow/index.ts'
 import type { BrokerFactory } from '../../../src/testing/index.ts'
+import { fresh } from '../support.ts'
+
+export { fresh, message, NEVER, receive, until } from '../support.ts'
 
 /** A client that opens no connection by itself: only its settings are wanted. */
 export function ioredis(url: string): Redis {
@@ -18,21 +19,6 @@ export function ioredis(url: string): Redis {
 export function nodeRedis(url: string): object {
   return createClient({ url })
 }
-
-let made = 0
-
-/** A name nobody else has. */
-export function fresh(prefix = 's'): string {
-  return `${prefix}-${randomBytes(5).toString('hex')}-${++made}`
-}
-
-export function message(data = '{"n":1}', attributes: { id?: string; key?: string; type?: string } = {}): RawMessage {
-  const extensions = attributes.key === undefined ? {} : { partitionkey: attributes.key }
-  const { id = `m-${process.pid}-${++made}`, type = 'thing.happened' } = attributes
-  return new Message({ id, source: '/test', type, extensions }, data)
-}
-
-export const NEVER = new AbortController().signal
 
 export const FEATURES = {
   groups: true,
@@ -76,14 +62,4 @@ export function factory(
       }
     },
   }
-}
-
-/** Takes until there are so many. */
-export async function receive<D extends Delivery>(session: Session<D>, count: number): Promise<D[]> {
-  const received: D[] = []
-  for (const end = performance.now() + 15_000; received.length < count; ) {
-    if (performance.now() > end) throw new Error(`${received.length} of ${count} have come`)
-    received.push(...(await session.take({ count: count - received.length, bytes: 1e6 }, NEVER)))
-  }
-  return received
 }
