@@ -24,7 +24,7 @@ const router = new Router('billing').use(transactional(billing)).on(OrderPlaced,
   console.log(`billing  ${data.orderId}: invoice over ${data.total}`)
 })
 const consumer = await router.consume(hooks).start()
-const server = createServer(nodeListener(hooks.handle))
+const server = createServer(nodeListener(hooks))
 await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
 const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/hooks`
 

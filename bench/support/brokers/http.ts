@@ -159,7 +159,7 @@ export const httpBench: BrokerBench = {
   barePublisher,
   source(url, _, tuned) {
     const receiver = httpReceiver({ secrets: SECRETS })
-    const server = createServer(nodeListener(receiver.handle))
+    const server = createServer(nodeListener(receiver))
     server.listen(Number(new URL(url).port), '127.0.0.1')
     const close = async () => {
       await receiver.stop()

@@ -6,13 +6,15 @@ export type Reply = 'done' | 'refused' | 'away' | { readonly later: number }
 
 /** A message that came, and the requests that wait for what becomes of it. */
 export class Arrival {
+  readonly name: string
   readonly message: RawMessage
   readonly size: number
   readonly waiting = new Set<(reply: Reply) => void>()
   /** What was given to a session for it, while it is in hand there. */
   delivery: HttpDelivery | undefined
 
-  constructor(message: RawMessage, size: number) {
+  constructor(name: string, message: RawMessage, size: number) {
+    this.name = name
     this.message = message
     this.size = size
   }
@@ -47,7 +49,7 @@ export class Arrivals {
     const name = nameOf(message)
     const known = this.#known.get(name)
     if (known !== undefined) return known
-    const arrival = new Arrival(message, size)
+    const arrival = new Arrival(name, message, size)
     this.#known.set(name, arrival)
     this.#queue.push(arrival)
     this.#onArrival()
@@ -92,8 +94,9 @@ export class Arrivals {
   abandon(arrival: Arrival): void {
     if (arrival.delivery !== undefined || arrival.waiting.size > 0) return
     const at = this.#queue.indexOf(arrival)
-    if (at >= 0) this.#queue.splice(at, 1)
-    this.#known.delete(nameOf(arrival.message))
+    if (at < 0) return
+    this.#queue.splice(at, 1)
+    this.#known.delete(arrival.name)
   }
 
   /** Everybody who waits is told, and nothing is left. */
@@ -104,7 +107,7 @@ export class Arrivals {
 
   #end(arrival: Arrival, reply: Reply): void {
     arrival.delivery = undefined
-    this.#known.delete(nameOf(arrival.message))
+    this.#known.delete(arrival.name)
     for (const resolve of arrival.waiting) resolve(reply)
     arrival.waiting.clear()
   }

@@ -26,7 +26,7 @@ export function encode(message: RawMessage, mode: Mode, secrets: readonly Secret
   const timestamp = String(Math.floor(now / 1000))
   headers['content-length'] = String(body.length)
   if (secrets.length === 0) return { headers, body }
-  const attributes = 'ce-id' in headers ? attributesText(Object.entries(headers)) : undefined
+  const attributes = 'ce-id' in headers ? attributesText(headers) : undefined
   headers['webhook-id'] = id
   headers['webhook-timestamp'] = timestamp
   headers['webhook-signature'] = signatureOf(secrets, { id, timestamp, body, attributes })

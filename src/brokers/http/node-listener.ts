@@ -1,29 +1,51 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { systemClock, WaybillError } from '../../core/index.ts'
+import type { Incoming, Verdict } from './incoming.ts'
+import { NodeIncoming } from './node-incoming.ts'
 
 /** Answers a request with a response, as web frameworks have it. */
 export type Handle = (request: Request) => Promise<Response>
 
+/** Answers requests whoever brings them: a receiver. */
+export interface Receives {
+  receive(incoming: Incoming): Promise<Verdict>
+}
+
 /**
- * A handler of web requests as a listener of `node:http`: `createServer(nodeListener(receiver.handle))`. The server's
- * own limits (`headersTimeout`, `requestTimeout`) stay in force.
+ * A receiver as a listener of `node:http`: `createServer(nodeListener(receiver))`. Or any handler of web requests, at
+ * the price of making them. The server's own limits (`headersTimeout`, `requestTimeout`) stay in force.
  */
-export function nodeListener(handle: Handle): (incoming: IncomingMessage, outgoing: ServerResponse) => void {
+export function nodeListener(to: Receives | Handle): (incoming: IncomingMessage, outgoing: ServerResponse) => void {
+  const answered = typeof to === 'function' ? answerOfWeb(to) : answerOf(to)
   return (incoming, outgoing) => {
-    answer(handle, incoming, outgoing).catch(() => outgoing.destroy())
+    // A client that hangs up is no error of ours.
+    incoming.on('error', () => {})
+    answered(incoming, outgoing).catch(() => outgoing.destroy())
   }
 }
 
-async function answer(handle: Handle, incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
-  const gone = new AbortController()
-  outgoing.on('close', () => gone.abort())
-  // A client that hangs up is no error of ours.
-  incoming.on('error', () => {})
-  const response = await handled(handle, incoming, gone.signal)
-  const body = Buffer.from(await response.arrayBuffer())
-  if (outgoing.destroyed) return
-  outgoing.writeHead(response.status, Object.fromEntries(response.headers)).end(body)
-  if (!incoming.complete) await discard(incoming)
+type Answered = (incoming: IncomingMessage, outgoing: ServerResponse) => Promise<void>
+
+function answerOf(receiver: Receives): Answered {
+  return async (incoming, outgoing) => {
+    const { status, headers, text } = await receiver.receive(new NodeIncoming(incoming, outgoing))
+    if (outgoing.destroyed) return
+    if (text === undefined) outgoing.writeHead(status, headers).end()
+    else outgoing.writeHead(status, headers).end(text)
+    if (!incoming.complete) await discard(incoming)
+  }
+}
+
+function answerOfWeb(handle: Handle): Answered {
+  return async (incoming, outgoing) => {
+    const gone = new AbortController()
+    outgoing.on('close', () => gone.abort())
+    const response = await handled(handle, incoming, gone.signal)
+    const body = Buffer.from(await response.arrayBuffer())
+    if (outgoing.destroyed) return
+    outgoing.writeHead(response.status, Object.fromEntries(response.headers)).end(body)
+    if (!incoming.complete) await discard(incoming)
+  }
 }
 
 async function handled(handle: Handle, incoming: IncomingMessage, signal: AbortSignal): Promise<Response> {

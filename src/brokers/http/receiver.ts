@@ -13,10 +13,12 @@ import {
   wholeNumber,
 } from '../../core/index.ts'
 import type { Phase, Session, Source, Stoppable } from '../../flow/index.ts'
-import { type Arrival, Arrivals, type HttpDelivery, type Reply } from './arrivals.ts'
-import { readBody } from './body.ts'
+import { Arrivals, type HttpDelivery, type Reply } from './arrivals.ts'
+import { Deadlines } from './deadlines.ts'
+import type { BodyLimits, Incoming, Verdict } from './incoming.ts'
 import { HttpSession } from './session.ts'
 import { attributesText, type Secret, secretsOf, verify } from './signature.ts'
+import { WebIncoming, webResponse } from './web-incoming.ts'
 
 export interface HttpReceiverOptions {
   /** Those of the senders; while they are changed, the old and the new. */
@@ -74,6 +76,8 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
   readonly #trustAttributes: boolean
   readonly #limits: Record<'maxBytes' | 'maxMessages' | 'tolerance' | 'bodyTimeout' | 'timeout' | 'grace', number>
   readonly #clock: Clock
+  readonly #deadlines: Deadlines
+  readonly #body: BodyLimits
   readonly #sessions = new Set<HttpSession>()
   readonly #arrivals = new Arrivals(() => {
     for (const session of this.#sessions) session.wake()
@@ -105,6 +109,9 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
       timeout: milliseconds(options.timeout ?? '10s', `${where}: timeout`),
       grace: milliseconds(options.grace ?? '10s', `${where}: grace`),
     }
+    this.#deadlines = new Deadlines(this.#clock)
+    const { maxBytes: most, bodyTimeout: timeout } = this.#limits
+    this.#body = { most, timeout, deadlines: this.#deadlines }
   }
 
   async open(): Promise<Session<HttpDelivery>> {
@@ -114,14 +121,19 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     return session
   }
 
-  /** Answers one request. Never rejects. May be passed around on its own. */
+  /** Answers a request of the web. Never rejects. May be passed around on its own. */
   readonly handle = async (request: Request): Promise<Response> => {
+    return webResponse(await this.receive(new WebIncoming(request)))
+  }
+
+  /** The same for whatever brings requests: `nodeListener` does. */
+  async receive(incoming: Incoming): Promise<Verdict> {
     if (this.#stopped.signal.aborted) return away(true)
     this.#requests++
     try {
-      return await this.#answer(request)
+      return await this.#answer(incoming)
     } catch {
-      return respond(500, 'an error within the receiver')
+      return verdict(500, 'an error within the receiver')
     } finally {
       this.#requests--
       if (this.#requests === 0) this.#onIdle?.()
@@ -139,30 +151,29 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     this.#arrivals.clear('away')
   }
 
-  async #answer(request: Request): Promise<Response> {
-    if (request.method !== 'POST') return respond(405, 'events come by POST', { allow: 'POST' })
-    const mode = contentMode(request.headers.get('content-type') ?? undefined)
-    if (mode === 'batch') return respond(415, `${BATCH_TYPE} is not taken: one answer cannot speak for many events`)
-    const stale = this.#secrets.length === 0 ? undefined : this.#unsigned(request.headers)
-    if (stale !== undefined) return respond(401, stale)
+  async #answer(incoming: Incoming): Promise<Verdict> {
+    const { method, headers } = incoming
+    if (method !== 'POST') return verdict(405, 'events come by POST', { allow: 'POST' })
+    const mode = contentMode(headers['content-type'])
+    if (mode === 'batch') return verdict(415, `${BATCH_TYPE} is not taken: one answer cannot speak for many events`)
+    const stale = this.#secrets.length === 0 ? undefined : this.#unsigned(headers)
+    if (stale !== undefined) return verdict(401, stale)
     if (this.#sessions.size === 0 || this.#arrivals.size >= this.#limits.maxMessages) return away()
-    const body = await readBody(request, this.#limits.maxBytes, this.#limits.bodyTimeout, this.#clock)
-    if (body === 'too large') return respond(413, `the body is larger than ${this.#limits.maxBytes} bytes`)
-    if (body === 'too slow') return respond(408, 'the body took too long')
-    if (body === 'broken') return respond(400, 'the body broke off')
-    const forged = this.#secrets.length === 0 ? undefined : this.#forged(request.headers, body, mode === 'binary')
-    if (forged !== undefined) return respond(401, forged)
-    const message = messageOf(request.headers, body, mode)
-    if (typeof message === 'string') return respond(400, message)
-    return responseTo(await this.#settled(message, body.byteLength, request.signal))
+    const body = await incoming.read(this.#body)
+    if (body === 'too large') return verdict(413, `the body is larger than ${this.#limits.maxBytes} bytes`)
+    if (body === 'too slow') return verdict(408, 'the body took too long')
+    if (body === 'broken') return verdict(400, 'the body broke off')
+    const forged = this.#secrets.length === 0 ? undefined : this.#forged(headers, body, mode === 'binary')
+    if (forged !== undefined) return verdict(401, forged)
+    const message = messageOf(headers, body, mode)
+    if (typeof message === 'string') return verdict(400, message)
+    return verdictOn(await this.#settled(message, body.byteLength, incoming))
   }
 
   /** What can be said against the signature before the body has come. */
-  #unsigned(headers: Headers): string | undefined {
-    for (const name of ['webhook-id', 'webhook-timestamp', 'webhook-signature']) {
-      if (!headers.get(name)) return `the header ${name} is missing`
-    }
-    const timestamp = headers.get('webhook-timestamp')!
+  #unsigned(headers: Incoming['headers']): string | undefined {
+    for (const name of SIGNATURE_HEADERS) if (!headers[name]) return `the header ${name} is missing`
+    const timestamp = headers['webhook-timestamp']!
     const age = this.#clock.now() - Number(timestamp) * 1000
     if (!/^\d{1,15}$/.test(timestamp) || Math.abs(age) > this.#limits.tolerance) {
       return 'the signature is too old, or the clocks differ'
@@ -170,61 +181,62 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     return undefined
   }
 
-  #forged(headers: Headers, body: Uint8Array, binary: boolean): string | undefined {
-    const [id, timestamp] = [headers.get('webhook-id')!, headers.get('webhook-timestamp')!]
+  #forged(headers: Incoming['headers'], body: Uint8Array, binary: boolean): string | undefined {
+    const [id, timestamp] = [headers['webhook-id']!, headers['webhook-timestamp']!]
     const attributes = binary && !this.#trustAttributes ? attributesText(headers) : undefined
-    const verified = verify(this.#secrets, headers.get('webhook-signature')!, { id, timestamp, body, attributes })
+    const verified = verify(this.#secrets, headers['webhook-signature']!, { id, timestamp, body, attributes })
     if (verified === 'whole') return undefined
     if (verified === 'no') return 'the signature is wrong'
     return 'the signature does not cover the attributes; send structured mode, or sign them'
   }
 
-  /** What becomes of the message, or that it takes too long. */
-  async #settled(message: RawMessage, size: number, signal: AbortSignal): Promise<Reply> {
-    const arrival = this.#arrivals.add(message, size + 200)
-    const over = new AbortController()
-    const reply = new Promise<Reply>((resolve) => this.#await(arrival, resolve, over.signal))
-    const gone = () => over.abort()
-    if (signal.aborted) gone()
-    else signal.addEventListener('abort', gone)
-    const late = this.#clock.sleep(this.#limits.timeout, over.signal).then((): Reply => 'away')
-    try {
-      return await Promise.race([reply, late])
-    } finally {
-      signal.removeEventListener('abort', gone)
-      over.abort()
-      this.#arrivals.abandon(arrival)
-    }
-  }
-
-  #await(arrival: Arrival, resolve: (reply: Reply) => void, over: AbortSignal): void {
-    arrival.waiting.add(resolve)
-    over.addEventListener('abort', () => arrival.waiting.delete(resolve))
+  /** What becomes of the message, or that it takes too long, or that nobody wants to know any more. */
+  #settled(message: RawMessage, size: number, incoming: Incoming): Promise<Reply> {
+    return new Promise((resolve) => {
+      const arrival = this.#arrivals.add(message, size + 200)
+      const answer = (reply: Reply) => {
+        this.#deadlines.delete(deadline)
+        stay()
+        resolve(reply)
+      }
+      const leave = () => {
+        arrival.waiting.delete(answer)
+        this.#arrivals.abandon(arrival)
+        answer('away')
+      }
+      arrival.waiting.add(answer)
+      const deadline = this.#deadlines.add(this.#limits.timeout, leave)
+      const stay = incoming.onGone(leave)
+    })
   }
 }
 
-function messageOf(headers: Headers, body: Uint8Array, mode: 'binary' | 'structured'): RawMessage | string {
+const SIGNATURE_HEADERS = ['webhook-id', 'webhook-timestamp', 'webhook-signature'] as const
+
+function messageOf(headers: Incoming['headers'], body: Uint8Array, mode: 'binary' | 'structured'): RawMessage | string {
   try {
-    return mode === 'structured' ? fromStructured(body) : fromBinary(Object.fromEntries(headers), body)
+    return mode === 'structured' ? fromStructured(body) : fromBinary(headers, body)
   } catch (error) {
     return error instanceof WaybillError ? `not a CloudEvent: ${error.message}` : 'not a CloudEvent'
   }
 }
 
 /** Why a message failed is nobody's business but ours. */
-function responseTo(reply: Reply): Response {
-  if (reply === 'done') return new Response(null, { status: 204 })
-  if (reply === 'refused') return respond(422, 'it can never be handled')
+function verdictOn(reply: Reply): Verdict {
+  if (reply === 'done') return DONE
+  if (reply === 'refused') return verdict(422, 'it can never be handled')
   if (reply === 'away') return away()
-  return respond(500, 'not now', { 'retry-after': String(Math.ceil(reply.later / 1000)) })
+  return verdict(500, 'not now', { 'retry-after': String(Math.ceil(reply.later / 1000)) })
 }
 
-function away(stopping = false): Response {
-  return respond(503, 'not now', { 'retry-after': '1', ...(stopping ? { connection: 'close' } : {}) })
+const DONE: Verdict = { status: 204 }
+
+function away(stopping = false): Verdict {
+  return verdict(503, 'not now', { 'retry-after': '1', ...(stopping ? { connection: 'close' } : {}) })
 }
 
-function respond(status: number, text: string, headers: Record<string, string> = {}): Response {
-  return new Response(`${text}\n`, { status, headers: { 'content-type': 'text/plain; charset=utf-8', ...headers } })
+function verdict(status: number, text: string, headers: Record<string, string> = {}): Verdict {
+  return { status, text: `${text}\n`, headers: { 'content-type': 'text/plain; charset=utf-8', ...headers } }
 }
 
 /** `httpReceiver({ secrets })`: see HttpReceiver. */

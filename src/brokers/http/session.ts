@@ -15,6 +15,7 @@ export class HttpSession implements Session<HttpDelivery> {
   readonly lost: AbortSignal = new AbortController().signal
   readonly #inHand = new Set<HttpDelivery>()
   #waiting = new AbortController()
+  #waking = false
   #open = true
 
   constructor(settings: SessionSettings) {
@@ -33,14 +34,20 @@ export class HttpSession implements Session<HttpDelivery> {
     if (!this.#open || signal.aborted || arrivals.queued > 0) return
     this.#waiting = new AbortController()
     const woken = this.#waiting
-    const wake = () => woken.abort()
+    const wake = () => woken.abort(WOKEN)
     signal.addEventListener('abort', wake)
     await clock.sleep(ms, woken.signal)
     signal.removeEventListener('abort', wake)
   }
 
+  /** At the end of this turn: what other connections bring in it is taken together. */
   wake(): void {
-    this.#waiting.abort()
+    if (this.#waking) return
+    this.#waking = true
+    setImmediate(() => {
+      this.#waking = false
+      this.#waiting.abort(WOKEN)
+    })
   }
 
   async settle(batch: readonly Settled<HttpDelivery>[]): Promise<number> {
@@ -64,6 +71,9 @@ export class HttpSession implements Session<HttpDelivery> {
     this.#settings.onClose()
   }
 }
+
+/** Without a reason, an error would be made for each. */
+const WOKEN = 'woken'
 
 function replyTo(settlement: Exclude<Settlement, { kind: 'release' }>): Reply {
   if (settlement.kind === 'done') return 'done'

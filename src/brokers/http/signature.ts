@@ -98,12 +98,11 @@ function attributesMac(secret: Secret, { id, timestamp, body, attributes = '' }:
     .digest()
 }
 
-/** The headers that are attributes, as they are on the wire, in one order. */
-export function attributesText(headers: Iterable<readonly [string, string]>): string {
+/** The headers that are attributes, as they are on the wire, in one order. Names in lower case. */
+export function attributesText(headers: Readonly<Record<string, string | undefined>>): string {
   const lines: string[] = []
-  for (const [name, value] of headers) {
-    const lower = name.toLowerCase()
-    if (lower.startsWith('ce-') || lower === 'content-type') lines.push(`${lower}:${value.trim()}\n`)
+  for (const name in headers) {
+    if (name.startsWith('ce-') || name === 'content-type') lines.push(`${name}:${headers[name]!.trim()}\n`)
   }
   return lines.sort().join('')
 }

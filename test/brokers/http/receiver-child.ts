@@ -21,7 +21,7 @@ const router = new Router('billing').use(transactional(db)).on(Tested, async ({ 
   await systemClock.sleep(Number(delay))
 })
 const consumer = router.consume(receiver, { concurrency: 10 })
-const server = createServer(nodeListener(receiver.handle))
+const server = createServer(nodeListener(receiver))
 await listen(server, Number(port))
 const http = { name: 'server', phase: 'connections' as const, stop: () => close(server) }
 console.log('ready')

@@ -405,9 +405,12 @@ describe('a receiver that cannot take more', () => {
   })
 })
 
-describe('on a real socket', () => {
+describe.each([
+  ['as it comes', false],
+  ['as a web request', true],
+])('on a real socket, %s', (_, web) => {
   const consuming = async (options: Partial<HttpReceiverOptions> = {}) => {
-    const site = await serveReceiver(options)
+    const site = await serveReceiver(options, web)
     const handled: string[] = []
     const consumer = new Router('hooks').on(Tested, ({ id }) => void handled.push(id)).consume(site.receiver)
     await consumer.start()
@@ -458,6 +461,24 @@ describe('on a real socket', () => {
     socket.write(`POST /hooks HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n{`)
     await ended
     expect(text).toMatch(/^HTTP\/1.1 408 /)
+  })
+
+  test('a client that hangs up before its turn leaves nothing behind', async () => {
+    await using site = await serveReceiver({ grace: '60s', timeout: '60s' }, web)
+    const session = await site.receiver.open()
+    const socket = connect(site.port, '127.0.0.1')
+    socket.on('error', () => {})
+    const { headers, body } = encode(message(), 'binary', secrets, Date.now())
+    const lines = Object.entries({ ...headers, host: 'x' }).map(([name, value]) => `${name}: ${value}`)
+    socket.write(`POST /hooks HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${Buffer.from(body)}`)
+    await session.wait!(10_000, NEVER)
+    socket.destroy()
+    let stopped = false
+    const stopping = site.receiver.stop().then(() => (stopped = true))
+    await until('nobody waits for it', () => stopped)
+    await stopping
+    expect(await session.take({ count: 10, bytes: 1e6 }, NEVER)).toEqual([])
+    await session.close()
   })
 
   test.each([

@@ -40,10 +40,10 @@ describe('signatures of Standard Webhooks', () => {
   test('in binary mode the attributes are signed too, with a key of their own', () => {
     const { headers, body: sent } = encode(message('{}', { subject: 'a' }), 'binary', of(SECRET), 1000)
     const parts = { id: headers['webhook-id']!, timestamp: '1', body: sent }
-    const attributes = attributesText(Object.entries(headers))
+    const attributes = attributesText(headers)
     const signature = headers['webhook-signature']!
     expect(verify(of(SECRET), signature, { ...parts, attributes })).toBe('whole')
-    const changed = attributesText(Object.entries({ ...headers, 'ce-id': 'another' }))
+    const changed = attributesText({ ...headers, 'ce-id': 'another' })
     expect(verify(of(SECRET), signature, { ...parts, attributes: changed })).toBe('attributes')
     // The body's own signature cannot stand in for it, whatever the body holds.
     const [, mac] = signature.split(' ')[0]!.split(',')

@@ -44,9 +44,10 @@ export async function serve(listener: Parameters<typeof createServer>[1]) {
   return { server, port, url: `http://127.0.0.1:${port}/hooks`, [Symbol.asyncDispose]: () => close(server) }
 }
 
-export async function serveReceiver(options: Partial<HttpReceiverOptions> = {}) {
+/** `web`: by way of web requests, as a framework would. */
+export async function serveReceiver(options: Partial<HttpReceiverOptions> = {}, web = false) {
   const receiver: HttpReceiver = httpReceiver({ secrets: SECRET, ...options })
-  return Object.assign(await serve(nodeListener(receiver.handle)), { receiver })
+  return Object.assign(await serve(nodeListener(web ? receiver.handle : receiver)), { receiver })
 }
 
 export function sender(url: HttpSenderOptions['url'], options: Partial<HttpSenderOptions> = {}) {

@@ -1,0 +1,58 @@
+import { type BodyLimits, type Incoming, isTooLong, NOTHING, type Unread, type Verdict } from './incoming.ts'
+
+/** A request as web frameworks have it. */
+export class WebIncoming implements Incoming {
+  readonly method: string
+  readonly headers: Readonly<Record<string, string | undefined>>
+  readonly #request: Request
+
+  constructor(request: Request) {
+    this.#request = request
+    this.method = request.method
+    this.headers = Object.fromEntries(request.headers)
+  }
+
+  async read(limits: BodyLimits): Promise<Uint8Array | Unread> {
+    if (isTooLong(this, limits)) return 'too large'
+    if (this.#request.body === null) return NOTHING
+    const reader = (this.#request.body as ReadableStream<Uint8Array>).getReader()
+    const { deadlines, timeout, most } = limits
+    let late = () => {}
+    const slow = new Promise<'too slow'>((resolve) => {
+      late = () => resolve('too slow')
+    })
+    const deadline = deadlines.add(timeout, late)
+    try {
+      return await Promise.race([slow, readAll(reader, most)])
+    } catch {
+      return 'broken'
+    } finally {
+      deadlines.delete(deadline)
+      // Whoever still sends is told to stop. Not waited for: it may never answer.
+      reader.cancel().catch(() => {})
+    }
+  }
+
+  onGone(listener: () => void): () => void {
+    const { signal } = this.#request
+    if (signal.aborted) queueMicrotask(listener)
+    else signal.addEventListener('abort', listener)
+    return () => signal.removeEventListener('abort', listener)
+  }
+}
+
+async function readAll(reader: ReadableStreamDefaultReader<Uint8Array>, most: number): Promise<Uint8Array | Unread> {
+  const chunks: Uint8Array[] = []
+  let size = 0
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) return chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, size)
+    size += value.byteLength
+    if (size > most) return 'too large'
+    chunks.push(value)
+  }
+}
+
+export function webResponse({ status, headers, text }: Verdict): Response {
+  return new Response(text ?? null, { status, headers: { ...headers } })
+}

@@ -1,0 +1,36 @@
+import { expect, test } from 'vitest'
+import { Deadlines } from '../../../src/brokers/http/deadlines.ts'
+import { FakeClock } from '../../../src/testing/index.ts'
+
+test('each is told at its own time, and none that was met', async () => {
+  const clock = new FakeClock(0)
+  const deadlines = new Deadlines(clock)
+  const late: string[] = []
+  const add = (name: string, ms: number) => deadlines.add(ms, () => late.push(name))
+  add('b', 200)
+  const met = add('met', 150)
+  add('a', 100)
+  await clock.advance(99)
+  expect(late).toEqual([])
+  deadlines.delete(met)
+  await clock.advance(1)
+  expect(late).toEqual(['a'])
+  add('c', 50)
+  await clock.advance(50)
+  expect(late).toEqual(['a', 'c'])
+  await clock.advance(50)
+  expect(late).toEqual(['a', 'c', 'b'])
+})
+
+test('one that is late may set the next', async () => {
+  const clock = new FakeClock(0)
+  const deadlines = new Deadlines(clock)
+  let rung = 0
+  const again = (): void => {
+    rung++
+    deadlines.add(10, again)
+  }
+  deadlines.add(10, again)
+  for (let i = 0; i < 5; i++) await clock.advance(10)
+  expect(rung).toBe(5)
+})
