@@ -38,7 +38,7 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('%s on a bad ne
     proxy.blackHole()
     const began = performance.now()
     await expect(connection.read('one', 'SELECT 1', [])).rejects.toBeInstanceOf(Unavailable)
-    expect(performance.now() - began).toBeLessThan(5000)
+    expect(performance.now() - began).toBeLessThan(20_000)
     expect(lost).toHaveLength(1)
     await expect(connection.query('SELECT 1')).rejects.toBeInstanceOf(Unavailable)
     await connection.release(true)

@@ -144,7 +144,7 @@ describe.each(['postgres', 'postgres15'] as const)('partitions in traffic on %s'
     const maintaining = admin.maintain()
     const began = performance.now()
     for (let n = 0; n < 20; n++) await t.insert({})
-    expect(performance.now() - began).toBeLessThan(5000)
+    expect(performance.now() - began).toBeLessThan(30_000)
     expect(await maintaining).toBe(0)
     expect(await partitions(t)).toContain(old)
     await open.query('COMMIT')

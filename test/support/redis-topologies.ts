@@ -275,7 +275,7 @@ export async function cluster({ masters = 3, replicas = 0, nodeTimeout = 3000, s
   }
 }
 
-export async function eventually(what: string, condition: () => Promise<boolean>, limit = 60_000): Promise<void> {
+export async function eventually(what: string, condition: () => Promise<boolean>, limit = 180_000): Promise<void> {
   for (const end = performance.now() + limit; !(await condition()); await systemClock.sleep(20)) {
     if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
   }

@@ -85,7 +85,7 @@ describeWith(['rabbitmq'], 'rabbitmq: outages of the server', () => {
     const received = await receive(session, 3)
     await ctl('set_vm_memory_high_watermark', '0')
     ends.push(() => ctl('set_vm_memory_high_watermark', '0.5'))
-    const publisher = broker.publisher({ confirm: 1500 })
+    const publisher = broker.publisher({ confirm: 5000 })
     let last: Outcome | undefined
     const stuck = message()
     await until('it says why', async () => {
@@ -96,7 +96,7 @@ describeWith(['rabbitmq'], 'rabbitmq: outages of the server', () => {
     // At once: it is not sent and waited for.
     const began = performance.now()
     expect(kinds(await publisher.publish(some(2), NEVER))).toEqual(['down', 'down'])
-    expect(performance.now() - began).toBeLessThan(1000)
+    expect(performance.now() - began).toBeLessThan(4000)
     // Consumers have a connection of their own, which the server goes on listening to.
     expect(await session.settle([[received[0]!, DONE]])).toBe(0)
     const retry = { kind: 'retry', after: 0, charged: true, error: undefined } as const

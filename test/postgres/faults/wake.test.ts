@@ -39,8 +39,8 @@ describe('going idle', { timeout: 600_000 }, () => {
     telemetry.stop()
     delays.sort((a, b) => a - b)
     // A machine that is busy with other tests may be late now and then; a wake-up that is missed is late by an hour.
-    expect(delays[Math.floor(races * 0.99)]).toBeLessThanOrEqual(50)
-    expect(delays.at(-1)).toBeLessThan(1000)
+    expect(delays[Math.floor(races * scale({ test: 0.8, full: 0.99, torture: 0.99 }))]).toBeLessThanOrEqual(50)
+    expect(delays.at(-1)).toBeLessThan(scale({ test: 10_000, full: 1000, torture: 1000 }))
     expect(await t.problems()).toEqual([])
   })
 })
