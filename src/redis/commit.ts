@@ -12,7 +12,8 @@ import {
 import type { SteadyRedis } from '../drivers/redis-steady.ts'
 import { type Copies, copiedScript } from '../drivers/redis-wait.ts'
 import { commitUnknown } from '../drivers/transaction.ts'
-import { commitScript } from './steps.ts'
+import { commitScripts } from './steps.ts'
+import { Together } from './together.ts'
 import type { Unit } from './unit.ts'
 
 export interface CommitSettings {
@@ -24,48 +25,109 @@ export interface CommitSettings {
   readonly retention: number
 }
 
-/** Runs what is queued, in one step; see lua/commit.lua. Throws when it was not done, or not all of it. */
-export async function commit(unit: Unit, { name, redis, copies, retention }: CommitSettings): Promise<void> {
-  const { queue, checks, marks, keys } = unit
-  if (queue.length === 0 && marks.size === 0) return
-  const ordered = [...marks, ...[...keys].filter((key) => !marks.has(key))]
-  const args: RedisArg[] = [marks.size > 0 ? unit.token : '', String(marks.size), String(retention)]
-  args.push(unit.frees ? '1' : '0', String(checks.size), String(queue.length))
-  for (const [key, type] of checks) args.push(key, type)
-  for (const { step, keys, words } of queue) {
-    args.push(step, String(keys.length), String(words.length), ...keys)
-    for (const word of words) args.push(word)
-  }
-  if (ordered.length + args.length > MOST_WORDS) {
-    const text = `unit of work: ${queue.length} commands with ${args.length} words are too much for one step; make it smaller`
-    throw new WaybillError('COMMAND_REFUSED', text)
-  }
-  let report: RedisReply
-  try {
-    report = await send(redis, copies, ordered, args)
-  } catch (error) {
-    if (isServerTrouble(error)) throw new Unavailable(`Redis refused the commit: ${messageOf(error)}`, { cause: error })
-    throw error instanceof Unavailable ? commitUnknown(error) : error
-  }
-  const [how, ...rest] = listOf(report)
-  if (textOf(how) === 'committed') tellSteps(unit, listOf(rest[0]))
-  else throw problemOf(name, unit, ordered, textOf(how), rest)
-}
-
-/** A server that is no master any more is given up, so that the next commit finds the one that is. */
-async function send(redis: SteadyRedis, copies: Copies, keys: string[], args: RedisArg[]): Promise<RedisReply> {
-  if (copies.replicas === 0) return await redis.script(commitScript, keys, args)
-  const connection = await redis.connection()
-  try {
-    return await copiedScript(connection, commitScript, keys as [string, ...string[]], args, copies)
-  } catch (error) {
-    if (isWrongServer(error)) await connection.close()
-    throw error
-  }
+/** A unit as the commit script is given it. */
+interface Prepared {
+  readonly unit: Unit
+  /** Those of its marks first. */
+  readonly keys: readonly string[]
+  readonly args: readonly RedisArg[]
+  readonly bytes: number
 }
 
 /** Redis takes 1,048,576 words in a command. */
 const MOST_WORDS = 1_000_000
+
+/**
+ * Runs what units have queued, each in one step; see lua/commit.lua. Those that are ready in the same turn share a call,
+ * in which one that is refused leaves the others as they are. When the answer of a call is lost, so is that of each.
+ */
+export class Commits {
+  readonly #settings: CommitSettings
+  readonly #together: Together<Prepared, RedisReply>
+
+  constructor(settings: CommitSettings) {
+    this.#settings = settings
+    this.#together = new Together((units) => this.#send(units))
+  }
+
+  /** Throws when it was not done, or not all of it. */
+  async commit(unit: Unit): Promise<void> {
+    if (unit.queue.length === 0 && unit.marks.size === 0) return
+    const prepared = prepare(unit)
+    let report: RedisReply
+    try {
+      report = await this.#together.ask(prepared, prepared.bytes)
+      if (report === 1) return
+      if (howOf(report) === 'raised') throw errorIn(report)
+    } catch (error) {
+      if (isServerTrouble(error)) throw refused(error as RedisError)
+      throw error instanceof Unavailable ? commitUnknown(error) : error
+    }
+    const [, ...rest] = listOf(report)
+    if (howOf(report) === 'committed') tellSteps(unit, listOf(rest[0]))
+    else throw problemOf(this.#settings.name, unit, prepared.keys, report)
+  }
+
+  async #send(units: readonly Prepared[]): Promise<readonly RedisReply[]> {
+    const { redis, copies, retention } = this.#settings
+    const keys: string[] = []
+    const args: RedisArg[] = [String(retention)]
+    for (const unit of units) {
+      for (const key of unit.keys) keys.push(key)
+      for (const arg of unit.args) args.push(arg)
+    }
+    const named = units.some(({ unit }) => unit.queue.some(({ step }) => step !== ''))
+    const script = named ? commitScripts.steps : commitScripts.commands
+    const connection = await redis.connection()
+    try {
+      const reports = listOf(await copiedScript(connection, script, keys as [string], args, copies))
+      // A server that is no master any more is given up, so that the next commit finds the one that is.
+      if (reports.some((report) => isWrongServer(errorIn(report)))) await connection.close()
+      return reports
+    } catch (error) {
+      if (isWrongServer(error)) await connection.close()
+      throw error
+    }
+  }
+}
+
+function prepare(unit: Unit): Prepared {
+  const { queue, checks, marks } = unit
+  const keys = [...marks]
+  for (const key of unit.keys) if (!marks.has(key)) keys.push(key)
+  const args: RedisArg[] = ['', String(keys.length), marks.size > 0 ? unit.token : '', String(marks.size)]
+  args.push(unit.frees ? '1' : '0', String(checks.size), String(queue.length))
+  for (const [key, type] of checks) args.push(key, type)
+  for (const { step, keys, words } of queue) {
+    if (step === '') args.push(String(words.length))
+    else args.push(step, String(keys.length), String(words.length), ...keys)
+    for (const word of words) args.push(word)
+  }
+  if (keys.length + args.length > MOST_WORDS) {
+    const text = `unit of work: ${queue.length} commands with ${args.length} words are too much for one step; make it smaller`
+    throw new WaybillError('COMMAND_REFUSED', text)
+  }
+  args[0] = String(args.length)
+  let bytes = 0
+  for (const key of keys) bytes += key.length
+  for (const arg of args) bytes += arg.length
+  return { unit, keys, args, bytes }
+}
+
+function howOf(report: RedisReply): string {
+  return textOf(listOf(report)[0])
+}
+
+/** The error that ended a unit, if one has. */
+function errorIn(report: RedisReply): RedisError | undefined {
+  if (report === 1) return undefined
+  const why = { raised: 1, refused: 2, failed: 2 }[howOf(report)]
+  return why === undefined ? undefined : new RedisError(refusalText(textOf(listOf(report)[why])))
+}
+
+function refused(cause: RedisError): Unavailable {
+  return new Unavailable(`Redis refused the commit: ${cause.message}`, { cause })
+}
 
 function tellSteps({ queue }: Unit, answers: readonly RedisReply[]): void {
   queue
@@ -75,13 +137,9 @@ function tellSteps({ queue }: Unit, answers: readonly RedisReply[]): void {
     })
 }
 
-function problemOf(
-  name: string,
-  { queue }: Unit,
-  keys: readonly string[],
-  how: string,
-  rest: readonly RedisReply[],
-): WaybillError {
+function problemOf(name: string, { queue }: Unit, keys: readonly string[], report: RedisReply): WaybillError {
+  const [, ...rest] = listOf(report)
+  const how = howOf(report)
   if (how === 'fenced') {
     const mark = keys[numberOf(rest[0]) - 1]!
     telemetry['inbox.fenced'].publish({ store: name, key: mark })
@@ -100,13 +158,13 @@ function problemOf(
   const what = `${failing?.what ?? 'a step'}, ${at} of ${queue.length},`
   // At the end: what follows a brace is cut from the summaries that are kept.
   const key = failing?.key === undefined ? '' : `. Its key: ${JSON.stringify(failing.key)}`
-  const cause = new RedisError(refusalText(textOf(rest[1])))
+  const cause = errorIn(report)!
   if (how === 'refused') {
     const text = `${what} was refused, and nothing was written: ${cause.message}${key}`
     return new WaybillError('COMMAND_FAILED', text, { cause })
   }
   if (at === 1 && textOf(rest[2]) !== '1') {
-    if (isServerTrouble(cause)) return new Unavailable(`Redis refused the commit: ${cause.message}`, { cause })
+    if (isServerTrouble(cause)) return refused(cause)
     const text = `${what} failed, and nothing was written: ${cause.message}${key}`
     return new WaybillError('COMMAND_FAILED', text, { cause })
   }
@@ -122,11 +180,7 @@ export function partlyApplied(what: string, key = '', cause?: unknown): WaybillE
   )
 }
 
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
-}
-
 /** Errors of commands inside a script begin with a minus or a place on some servers. */
-function refusalText(text: string): string {
+export function refusalText(text: string): string {
   return text.replace(/^-/, '').replace(/^@user_script: ?\d+: -?/, '')
 }

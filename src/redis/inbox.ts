@@ -13,11 +13,20 @@ import {
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
-import { isKind, isServerTrouble, type RedisCommands, textOf } from '../drivers/redis.ts'
+import {
+  isKind,
+  isServerTrouble,
+  listOf,
+  type RedisCommands,
+  RedisError,
+  type RedisReply,
+  textOf,
+} from '../drivers/redis.ts'
 import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
-import { partlyApplied } from './commit.ts'
+import { partlyApplied, refusalText } from './commit.ts'
 import { Leases } from './leases.ts'
 import { scripts } from './scripts.ts'
+import { Together } from './together.ts'
 import { type Ending, type RedisTx, type Unit, unitOf } from './unit.ts'
 
 /**
@@ -43,6 +52,12 @@ export interface InboxSettings {
   readonly clock: Clock
 }
 
+/** Whether a message is new. */
+interface Asked {
+  readonly mark: string
+  readonly token: string
+}
+
 /**
  * What was handled. A message has a mark: `processing` and a token while somebody handles it, with a short expiry that
  * work renews; `done`, written with the work itself, for the retention. So a crash between the two loses nothing: the
@@ -55,6 +70,7 @@ export class RedisInbox implements InboxStore<RedisTx> {
   readonly #lease: number
   readonly #keyOf: (message: InboxKey) => string
   readonly #leases: Leases
+  readonly #receiving: Together<Asked, RedisReply>
 
   constructor(settings: InboxSettings, options: RedisInboxOptions = {}) {
     checkOptions('inbox', options, ['retention', 'lease', 'key'])
@@ -64,6 +80,11 @@ export class RedisInbox implements InboxStore<RedisTx> {
     this.#lease = wholeNumber('inbox.lease', Math.round(milliseconds(options.lease ?? '30s')), { min: 100 })
     this.#keyOf = options.key ?? defaultKey
     this.#leases = new Leases({ redis: settings.redis, lease: this.#lease, clock: settings.clock })
+    this.#receiving = new Together(async (asked) => {
+      const marks = asked.map(({ mark }) => mark)
+      const tokens = asked.map(({ token }) => token)
+      return listOf(await settings.redis.script(scripts.receive, marks, [String(this.#lease), ...tokens]))
+    })
   }
 
   /**
@@ -129,9 +150,12 @@ export class RedisInbox implements InboxStore<RedisTx> {
     await this.#leases.close()
   }
 
+  /** What the mark holds, or `new` when that is our token now. */
   async #receive(unit: Unit, mark: string): Promise<string> {
     try {
-      return textOf(await this.#settings.redis.script(scripts.receive, [mark], [unit.token, String(this.#lease)]))
+      const answer = await this.#receiving.ask({ mark, token: unit.token }, mark.length)
+      if (Array.isArray(answer)) throw new RedisError(refusalText(textOf(answer[0])))
+      return answer === 1 ? 'new' : textOf(answer)
     } catch (error) {
       if (isKind(error, 'WRONGTYPE') || /wrong kind of value/i.test(messageOf(error))) {
         throw foreign(mark, error)

@@ -29,8 +29,10 @@ const STEPS = {
 
 export type StepName = keyof typeof STEPS
 
-const text = ['local steps = {}', ...Object.values<string>(STEPS).map((step) => `do\n${step}\nend`), lua.commit].join(
-  '\n',
-)
+const steps = ['local steps = {}', ...Object.values<string>(STEPS).map((step) => `do\n${step}\nend`)].join('\n')
 
-export const commitScript = redisScript('commit', text)
+/** The server makes every function of a script anew in each call: those of steps are there only for who needs them. */
+export const commitScripts = {
+  commands: redisScript('commit', `local steps\n${lua.commit}`),
+  steps: redisScript('commit', `${steps}\n${lua.commit}`),
+} as const

@@ -1,5 +1,5 @@
 import { AmbientUnitOfWork } from '../outbox/unit-of-work.ts'
-import { type CommitSettings, commit } from './commit.ts'
+import { type CommitSettings, Commits } from './commit.ts'
 import { inContext } from './context.ts'
 import { type Ending, type RedisTx, Unit, type UnitSettings } from './unit.ts'
 
@@ -13,6 +13,7 @@ export interface UnitOfWorkSettings extends CommitSettings {
  */
 export class RedisUnitOfWork extends AmbientUnitOfWork<RedisTx> {
   constructor(settings: UnitOfWorkSettings) {
+    const commits = new Commits(settings)
     super(async (fn) => {
       const unit = new Unit(settings.unit)
       let ending: Ending = 'discarded'
@@ -20,7 +21,7 @@ export class RedisUnitOfWork extends AmbientUnitOfWork<RedisTx> {
         const value = await inContext(unit, fn)
         unit.close()
         ending = 'unknown'
-        await commit(unit, settings)
+        await commits.commit(unit)
         ending = 'committed'
         return value
       } finally {

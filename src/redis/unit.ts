@@ -58,6 +58,10 @@ export type Ending = 'committed' | 'discarded' | 'unknown'
 /** Lua can hand so many values to one call. */
 const MOST_WORDS = 7000
 
+/** Random once, and counted from there: randomness for each costs more than all else that a unit is here. */
+const PROCESS = randomBytes(12).toString('base64url')
+let tokens = 0
+
 /** The queue of one unit of work, and the marks of the inbox that fence it. */
 export class Unit {
   readonly queue: Queued[] = []
@@ -82,7 +86,7 @@ export class Unit {
 
   /** Nobody else has it. */
   get token(): string {
-    this.#token ??= `processing ${randomBytes(12).toString('base64url')}`
+    this.#token ??= `processing ${PROCESS}-${(++tokens).toString(36)}`
     return this.#token
   }
 

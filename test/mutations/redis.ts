@@ -9,7 +9,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a commit does not look whether the mark is still its own',
     file: `${store}/lua.generated.ts`,
-    find: "if redis.call('GET', KEYS[i]) ~= token then return { 'fenced', i } end",
+    find: "if redis.call('GET', KEYS[key + i]) ~= token then return { 'fenced', i } end",
     replace: '',
     test: `${tests}/inbox.test.ts`,
     expects: "a zombie's commit changes nothing",
@@ -54,8 +54,8 @@ export const mutations: Mutation[] = [
   {
     name: 'the mark is done before the work, as SET NX with the retention would be',
     file: `${store}/lua.generated.ts`,
-    find: "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\nreturn 'new'",
-    replace: "redis.call('SET', KEYS[1], 'done', 'PX', ARGV[2])\nreturn 'new'",
+    find: "if redis.call('SET', mark, token, 'PX', ARGV[1], 'NX') then",
+    replace: "if redis.call('SET', mark, 'done', 'PX', ARGV[1], 'NX') then",
     test: `${tests}/inbox.test.ts`,
     expects: 'a mark is leased',
     needs,

@@ -1,10 +1,22 @@
--- Looks at the mark of a message and, when there is none, sets ours: whoever holds it handles the message.
+-- Looks at the marks of messages and, where there is none, sets ours: whoever holds it handles the message.
 --
--- KEYS[1]  mark
--- ARGV     1 our token, 2 how long (ms) the mark lasts without being renewed
--- returns  'new' when the mark is ours now, otherwise what it holds: 'done', 'partly …' or somebody's token
+-- KEYS     marks
+-- ARGV     1 how long (ms) a mark lasts without being renewed, 2… our token for each
+-- returns  for each mark 1 when it is ours now; otherwise what it holds: 'done', 'partly …' or somebody's token; or a list
+--          with why it cannot be told
+-- Invariant: a mark that cannot be told leaves the others as they are.
 
-local mark = redis.call('GET', KEYS[1])
-if mark and mark ~= ARGV[1] then return mark end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 'new'
+local function receive(mark, token)
+  if redis.call('SET', mark, token, 'PX', ARGV[1], 'NX') then return 1 end
+  local held = redis.call('GET', mark)
+  if held ~= token then return held end
+  redis.call('PEXPIRE', mark, ARGV[1])
+  return 1
+end
+
+local answers = {}
+for i = 1, #KEYS do
+  local ok, answer = pcall(receive, KEYS[i], ARGV[i + 1])
+  answers[i] = ok and answer or { tostring(type(answer) == 'table' and answer.err or answer) }
+end
+return answers
