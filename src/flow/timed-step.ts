@@ -9,45 +9,132 @@ import { isThenable, type Step } from './step.ts'
 export function timedStep<D extends Delivery<Message>>(step: Step<D>, ms: number, clock: Clock): Step<D> {
   if (!('each' in step)) return step
   const { each } = step
+  let deadlines: Deadlines | undefined
   return {
     ...step,
     each(delivery, signal) {
-      const controller = new AbortController()
-      const onAbort = () => controller.abort(signal.reason)
-      if (signal.aborted) onAbort()
-      else signal.addEventListener('abort', onAbort, { once: true })
-      const forget = () => signal.removeEventListener('abort', onAbort)
-      let result: unknown
-      try {
-        result = each(delivery, controller.signal)
-      } catch (error) {
-        forget()
-        throw error
-      }
-      if (isThenable(result)) return race(result, delivery.message.type, ms, clock, controller).finally(forget)
-      forget()
-      return result
+      // Every session has a signal of its own.
+      if (deadlines?.signal !== signal) deadlines = new Deadlines(signal, ms, clock)
+      const shift = deadlines.shift()
+      const result = each(delivery, shift.signal)
+      return isThenable(result) ? deadlines.within(shift, result, delivery.message.type) : result
     },
   }
 }
 
-async function race(
-  work: PromiseLike<unknown>,
-  type: string,
-  ms: number,
-  clock: Clock,
-  controller: AbortController,
-): Promise<unknown> {
-  const finished = new AbortController()
-  const late = clock.sleep(ms, finished.signal).then(() => {
-    if (finished.signal.aborted) return undefined
-    const error = new WaybillError('TIMEOUT', `handling ${type} took longer than ${ms} ms`)
-    controller.abort(error)
-    throw error
-  })
-  try {
-    return await Promise.race([work, late.then(() => work)])
-  } finally {
-    finished.abort()
+/** How long others may join a shift, in milliseconds. */
+const WIDTH = 1
+
+/** Those that began at about the same time. Their time is over together, so they share a signal. */
+interface Shift {
+  readonly controller: AbortController
+  readonly signal: AbortSignal
+  readonly began: number
+  /** When the last one joined. */
+  last: number
+  /** How to tell those that have not answered yet that it took too long. */
+  readonly waiting: Set<() => void>
+}
+
+/**
+ * How long the handlers of one session may take. A signal and a timer for each message would cost more than all the rest
+ * of its way through the flow. All have the same time, so who began first is due first: one timer does for all of them.
+ */
+class Deadlines {
+  readonly signal: AbortSignal
+  readonly #ms: number
+  readonly #clock: Clock
+  /** Those in which somebody waits, oldest first. */
+  readonly #shifts = new Set<Shift>()
+  #current: Shift | undefined
+  #watch: AbortController | undefined
+
+  constructor(signal: AbortSignal, ms: number, clock: Clock) {
+    this.signal = signal
+    this.#ms = ms
+    this.#clock = clock
+    signal.addEventListener('abort', () => this.#abort(), { once: true })
   }
+
+  /** The one that begins now. */
+  shift(): Shift {
+    const now = this.#clock.monotonic()
+    const current = this.#current
+    if (current !== undefined && now - current.began < WIDTH) {
+      current.last = now
+      return current
+    }
+    const controller = new AbortController()
+    if (this.signal.aborted) controller.abort(this.signal.reason)
+    this.#current = { controller, signal: controller.signal, began: now, last: now, waiting: new Set() }
+    return this.#current
+  }
+
+  /** What `work` answers; TIMEOUT when it takes too long. */
+  within(shift: Shift, work: PromiseLike<unknown>, type: string): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const late = () => reject(tooLong(`handling ${type}`, this.#ms))
+      // It may itself have asked for the end.
+      if (this.signal.aborted) shift.controller.abort(this.signal.reason)
+      shift.waiting.add(late)
+      this.#shifts.add(shift)
+      if (this.#watch === undefined) this.#keepWatch()
+      work.then(
+        (result) => {
+          this.#answered(shift, late)
+          resolve(result)
+        },
+        (error) => {
+          this.#answered(shift, late)
+          reject(error)
+        },
+      )
+    })
+  }
+
+  #answered(shift: Shift, late: () => void): void {
+    shift.waiting.delete(late)
+    if (shift.waiting.size > 0) return
+    this.#shifts.delete(shift)
+    if (this.#shifts.size === 0) this.#stopWatch()
+  }
+
+  /** For as long as anybody waits. */
+  async #keepWatch(): Promise<void> {
+    const watch = new AbortController()
+    this.#watch = watch
+    while (!watch.signal.aborted) {
+      const oldest: Shift = this.#shifts.values().next().value!
+      const left = oldest.last + this.#ms - this.#clock.monotonic()
+      if (left > 0) await this.#clock.sleep(left, watch.signal)
+      else this.#end(oldest)
+    }
+  }
+
+  #stopWatch(): void {
+    // With a reason: an error would be made otherwise, which is not cheap.
+    this.#watch?.abort(null)
+    this.#watch = undefined
+  }
+
+  #end(shift: Shift): void {
+    const { waiting, controller } = shift
+    this.#shifts.delete(shift)
+    if (this.#shifts.size === 0) this.#stopWatch()
+    if (this.#current === shift) this.#current = undefined
+    for (const late of waiting) late()
+    waiting.clear()
+    controller.abort(tooLong('handling it', this.#ms))
+  }
+
+  /** The session is over, or its end was asked for: all are told to give up, and have the rest of their time for it. */
+  #abort(): void {
+    const { reason } = this.signal
+    this.#current = undefined
+    for (const { controller } of this.#shifts) controller.abort(reason)
+  }
+}
+
+function tooLong(what: string, ms: number): WaybillError {
+  return new WaybillError('TIMEOUT', `${what} took longer than ${ms} ms`)
 }

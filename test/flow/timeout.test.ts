@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { SourceDefaults } from '../../src/flow/index.ts'
+import { timedStep } from '../../src/flow/timed-step.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { flowOf, Gate, Store, stop } from './support.ts'
 
@@ -67,5 +68,75 @@ describe('what is usual for a source', () => {
     await clock.advance(5000)
     await stop(clock, flow)
     expect(signals.map(({ aborted }) => aborted)).toEqual([false, false, false])
+  })
+})
+
+describe('handlers of one session share a timer', () => {
+  function timed(ms: number) {
+    const clock = new FakeClock()
+    const gate = new Gate()
+    const session = new AbortController()
+    const { each } = timedStep({ each: gate.each as never }, ms, clock) as { each: typeof gate.each }
+    const ended: string[] = []
+    const begin = (id: string) => {
+      const delivery = { message: { id, type: 'thing.happened' } } as never
+      each(delivery, session.signal).then(
+        () => ended.push(`${id} done`),
+        (error) => ended.push(`${id} ${error.code ?? error}`),
+      )
+    }
+    return { clock, gate, session, ended, begin }
+  }
+
+  it('each has its whole time, and only who is late is told', async () => {
+    const { clock, gate, ended, begin } = timed(500)
+    begin('a')
+    begin('b')
+    await clock.advance(0.5)
+    begin('c')
+    await clock.advance(100)
+    begin('d')
+    gate.end('b')
+    await clock.advance(399.5)
+    expect(ended).toEqual(['b done'])
+    await clock.advance(0.5)
+    expect(ended).toEqual(['b done', 'a TIMEOUT', 'c TIMEOUT'])
+    await clock.advance(99.5)
+    expect(gate.calls[3]!.signal.aborted).toBe(false)
+    await clock.advance(0.5)
+    expect(ended).toEqual(['b done', 'a TIMEOUT', 'c TIMEOUT', 'd TIMEOUT'])
+    expect(gate.calls[3]!.signal.reason).toMatchObject({ code: 'TIMEOUT' })
+  })
+
+  it('nothing is timed while nobody works, and a late answer changes nothing', async () => {
+    const { clock, gate, ended, begin } = timed(500)
+    begin('a')
+    begin('b')
+    expect(clock.sleepers).toBe(1)
+    gate.endAll()
+    await clock.settle()
+    expect([ended, clock.sleepers]).toEqual([['a done', 'b done'], 0])
+    begin('c')
+    await clock.advance(501)
+    expect(clock.sleepers).toBe(0)
+    begin('d')
+    gate.end('c')
+    await clock.settle()
+    expect(clock.sleepers).toBe(1)
+    await clock.advance(501)
+    expect(ended).toEqual(['a done', 'b done', 'c TIMEOUT', 'd TIMEOUT'])
+  })
+
+  it('the end of the session reaches all who work, and who begins after it', async () => {
+    const { clock, gate, session, begin } = timed(500)
+    begin('a')
+    await clock.advance(10)
+    begin('b')
+    session.abort('over')
+    begin('c')
+    expect(gate.calls.map(({ signal }) => signal.reason)).toEqual(['over', 'over', 'over'])
+    gate.endAll()
+    await clock.settle()
+    expect(clock.sleepers).toBe(0)
   })
 })
