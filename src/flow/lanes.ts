@@ -10,6 +10,13 @@ interface Lane<D> {
 
 /** A lane nobody waits in: most keys come once, and need no lane of their own. */
 const EMPTY: Lane<never> = Object.freeze({ waiting: [], next: 0, held: false })
+/**
+ * A lane of a key that nothing is out of. It is kept for a while: a map that grows and shrinks with every batch leaves
+ * more to the garbage collector than the messages do.
+ */
+const IDLE: Lane<never> = Object.freeze({ waiting: [], next: 0, held: false })
+/** So many are kept at least. */
+const KEPT = 1024
 
 /**
  * Order per key with parallelism across keys: at most one delivery of a key is ready or in flight, the others wait
@@ -17,7 +24,8 @@ const EMPTY: Lane<never> = Object.freeze({ waiting: [], next: 0, held: false })
  * has been told.
  */
 export class Lanes<D extends Delivery<Message>> {
-  readonly #lanes = new Map<string, Lane<D>>()
+  #lanes = new Map<string, Lane<D>>()
+  #idle = 0
   #ready: D[] = []
   #head = 0
   /** How many at the head were put back, in their old order. */
@@ -32,7 +40,8 @@ export class Lanes<D extends Delivery<Message>> {
       return true
     }
     const lane = this.#lanes.get(key)
-    if (lane === undefined) {
+    if (lane === undefined || lane === IDLE) {
+      if (lane === IDLE) this.#idle--
       this.#lanes.set(key, EMPTY)
       this.#ready.push(delivery)
       return true
@@ -111,9 +120,9 @@ export class Lanes<D extends Delivery<Message>> {
   /** The one of this key that was out is finished: the next may go. */
   finished(key: string): void {
     const lane = this.#lanes.get(key)
-    if (lane === undefined || lane.held) return
+    if (lane === undefined || lane === IDLE || lane.held) return
     const next = this.#next(lane)
-    if (next === undefined) this.#lanes.delete(key)
+    if (next === undefined) this.#leave(key)
     else this.#ready.push(next)
   }
 
@@ -122,6 +131,7 @@ export class Lanes<D extends Delivery<Message>> {
     const lane = this.#lanes.get(key) ?? EMPTY
     const rest = lane.waiting.slice(lane.next)
     this.#waiting -= rest.length
+    if (lane === IDLE) this.#idle--
     this.#lanes.set(key, { waiting: [], next: 0, held: true })
     return rest
   }
@@ -145,12 +155,22 @@ export class Lanes<D extends Delivery<Message>> {
     this.#head = 0
     this.#returned = 0
     this.#waiting = 0
+    this.#idle = 0
     this.#lanes.clear()
     return all
   }
 
+  #leave(key: string): void {
+    this.#lanes.set(key, IDLE)
+    this.#idle++
+    if (this.#idle < KEPT || this.#idle * 2 < this.#lanes.size) return
+    this.#lanes = new Map([...this.#lanes].filter(([, lane]) => lane !== IDLE))
+    this.#idle = 0
+  }
+
   #own(key: string, lane: Lane<D>): Lane<D> {
-    if (lane !== EMPTY) return lane
+    if (lane !== EMPTY && lane !== IDLE) return lane
+    if (lane === IDLE) this.#idle--
     const own = { waiting: [], next: 0, held: false }
     this.#lanes.set(key, own)
     return own
