@@ -52,31 +52,42 @@ type Draft = { -readonly [Name in keyof Attributes]: Attributes[Name] }
 
 /**
  * A message from headers (names in any case; values text, UTF-8 bytes as Kafka has them, or AMQP's numbers and
- * booleans) and a body, kept as it is. Throws MALFORMED_MESSAGE, naming the attribute.
+ * booleans) and a body, kept as it is. A content type that the protocol has beside the headers counts.
+ * Throws MALFORMED_MESSAGE, naming the attribute.
  */
 export function fromBinary(
   headers: Readonly<Record<string, unknown>>,
   body: string | Uint8Array | null | undefined,
   prefix = 'ce-',
   percent: boolean = prefix === 'ce-',
+  contentType?: string,
 ): RawMessage {
-  const attributes: Partial<Draft> = {}
+  // All of them, so that all drafts are alike to the engine.
+  const attributes: Partial<Draft> = {
+    id: undefined as never,
+    source: undefined as never,
+    type: undefined as never,
+    subject: undefined,
+    time: undefined,
+    datacontenttype: contentType,
+    dataschema: undefined,
+    extensions: undefined,
+  }
   let extensions: Record<string, ExtensionValue> | undefined
   let specversion: unknown
-  const lowerPrefix = prefix.toLowerCase()
+  const meanings = meaningsOf(prefix)
   for (const header of Object.keys(headers)) {
     const given = headers[header]
     if (given === undefined || given === null) continue
-    const lower = header.toLowerCase()
-    if (lower === CONTENT_TYPE) {
-      attributes.datacontenttype = headerText('datacontenttype', given)
-      continue
-    }
-    if (!hasPrefix(lower, lowerPrefix)) continue
-    const name = lower.slice(lowerPrefix.length)
+    const name = meanings.get(header) ?? meaningOf(header, prefix, meanings)
     switch (name) {
+      case NONE:
+        break
       case 'specversion':
         specversion = headerText(name, given)
+        break
+      case 'datacontenttype':
+        if (contentType === undefined) attributes.datacontenttype = headerText(name, given)
         break
       case 'id':
       case 'source':
@@ -89,22 +100,56 @@ export function fromBinary(
         break
       }
       default: {
-        checkExtensionName(name)
-        const native = typeof given === 'number' || typeof given === 'boolean'
-        const value = native ? given : headerText(name, given)
-        checkExtension(name, value)
+        const value = typeof given === 'string' ? given : extensionOf(name, given)
         extensions ??= {}
         extensions[name] = percent && typeof value === 'string' ? percentDecode(name, value) : value
       }
     }
   }
   if (specversion !== '1.0') malformed('specversion', specversion, '"1.0"')
-  if (extensions !== undefined) attributes.extensions = extensions
+  attributes.extensions = extensions
   checkContext(attributes as Attributes)
   // An empty body is data too where bytes are expected, and none where JSON is.
   const absent = body === undefined || body === null || (body.length === 0 && isJsonType(attributes.datacontenttype))
   return new Message(attributes as Attributes, absent ? '' : body, 'raw')
 }
+
+function extensionOf(name: string, given: unknown): ExtensionValue {
+  const native = typeof given === 'number' || typeof given === 'boolean'
+  const value = native ? given : headerText(name, given)
+  checkExtension(name, value)
+  return value
+}
+
+/** What a header means that is no attribute. */
+const NONE = ''
+
+// Names are few and come with every message: what each means is found out once, until there are more than anybody means.
+const known = new Map<string, Map<string, string>>()
+
+function meaningsOf(prefix: string): Map<string, string> {
+  let meanings = known.get(prefix)
+  if (meanings === undefined) {
+    meanings = new Map()
+    known.set(prefix, meanings)
+  }
+  return meanings
+}
+
+/** The attribute that a header is of. */
+function meaningOf(header: string, prefix: string, meanings: Map<string, string>): string {
+  const lower = header.toLowerCase()
+  let name = NONE
+  if (lower === CONTENT_TYPE) name = 'datacontenttype'
+  else if (hasPrefix(lower, prefix.toLowerCase())) {
+    name = lower.slice(prefix.length)
+    if (!HEADER_ATTRIBUTES.has(name)) checkExtensionName(name)
+  }
+  if (meanings.size < 1000 && header.length < 64) meanings.set(header, name)
+  return name
+}
+
+const HEADER_ATTRIBUTES = new Set(['specversion', 'id', 'source', 'type', 'subject', 'time', 'dataschema'])
 
 function hasPrefix(header: string, prefix: string): boolean {
   if (header.startsWith(prefix)) return true
