@@ -40,13 +40,14 @@ export function decode(
   if (message.type !== type) {
     throw new WaybillError('WRONG_TYPE', `${message}: it is not a message of ${describe(type)}`)
   }
-  const newest = steps[steps.length - 1]!
-  let from = newest
-  if (message.version > newest.version) onNewer?.(message, newest.version)
-  else from = steps.find((known) => known.version === message.version) ?? noWay(steps, target, message)
-  const start = steps.indexOf(from)
-  const to = steps.indexOf(target)
-  if (start > to) noWay(steps, target, message)
+  const last = steps.length - 1
+  const newest = steps[last]!
+  const { version } = message
+  let start = last
+  if (version > newest.version) onNewer?.(message, newest.version)
+  else if (version < newest.version) start = steps.findIndex((known) => known.version === version)
+  const to = target === newest ? last : steps.indexOf(target)
+  if (start < 0 || start > to) noWay(steps, target, message)
   for (let at = start + 1; at <= to; at++) if (steps[at]!.upcast === undefined) noWay(steps, target, message)
   const value = climb(steps, start, to, message, decodeData(message))
   if (value instanceof Promise) return value.then((data) => message.checked(data, target, target.version))

@@ -255,7 +255,9 @@ export class Hand<D extends Delivery<Message>> {
     const { flow, clock } = this.#settings
     const took = clock.monotonic() - began
     if (telemetry['messages.handled'].active) {
-      for (const alike of byType(run)) telemetry['messages.handled'].publish({ flow, result, took, ...alike })
+      for (const { type, tenant, count } of byType(run)) {
+        telemetry['messages.handled'].publish({ flow, type, tenant, result, count, took })
+      }
     }
     if (!telemetry['message.handled'].active) return
     for (const { message, attempts } of run) {
@@ -273,6 +275,7 @@ export class Hand<D extends Delivery<Message>> {
 
 /** How many of each type and tenant. Mostly they are all of one, or of a few. */
 function byType(run: readonly Delivery<Message>[]): { type: string; tenant: string | undefined; count: number }[] {
+  if (run.length === 1) return [{ type: run[0]!.message.type, tenant: run[0]!.message.tenant, count: 1 }]
   const groups: { type: string; tenant: string | undefined; count: number }[] = []
   let group: (typeof groups)[number] | undefined
   for (const { message } of run) {
