@@ -37,7 +37,9 @@ export function deliveryCountOf(delivery: Pick<AmqpDelivery, 'properties'>): num
 }
 
 function countIn({ properties }: Pick<AmqpDelivery, 'properties'>, header: string): number {
-  const value = Number(properties.headers?.[header] ?? 0)
+  const given = properties.headers?.[header]
+  if (given === undefined) return 0
+  const value = Number(given)
   return Number.isSafeInteger(value) && value > 0 ? value : 0
 }
 

@@ -99,14 +99,14 @@ export function decode({ fields, properties, content }: AmqpDelivery): RawMessag
     throw new WaybillError('MALFORMED_MESSAGE', 'it is a batch of events; publish them one by one')
   }
   if (isBinary(headers)) {
-    const all = contentType === undefined ? headers : { ...headers, 'content-type': contentType }
-    const message = fromBinary(all, content, PREFIX)
+    const message = fromBinary(headers, content, PREFIX, false, contentType)
     return added(message, plainExtensions(headers, message.extensions))
   }
   return plain(fields, properties, headers, content)
 }
 
 function isBinary(headers: Readonly<Record<string, unknown>>): boolean {
+  if (headers[`${PREFIX}specversion`] !== undefined) return true
   for (const name in headers) if (/^cloudevents[:_]specversion$/i.test(name)) return true
   return false
 }

@@ -26,6 +26,9 @@ export interface SessionParts {
 /** How long to wait, in milliseconds, for copies that the server does not take; they are sent later. */
 const PATIENCE = 2000
 
+/** Why a pause is over. Without a reason an error would be made, which costs more than the message that came. */
+const WOKEN = 'woken'
+
 /** What is to be sent before its original may go. */
 interface Move {
   readonly raw: AmqpDelivery
@@ -46,7 +49,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   #stock: RabbitmqDelivery[] = []
   /** To be sent on before they are acked: what was settled so, nothing anybody could handle, a delay that is not over. */
   #moves: Move[] = []
-  readonly #decided = new WeakSet<AmqpDelivery>()
+  readonly #decided = new Set<AmqpDelivery>()
   #moving: Promise<void> | undefined
   #closed = false
 
@@ -91,13 +94,16 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       if (size > bytes) break
       given++
     }
-    return this.#stock.splice(0, given)
+    if (given < this.#stock.length) return this.#stock.splice(0, given)
+    const all = this.#stock
+    this.#stock = []
+    return all
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     if (this.#over || signal.aborted || this.#stock.length > 0 || this.#moves.length > 0) return
     const woken = new AbortController()
-    const wake = () => woken.abort()
+    const wake = () => woken.abort(WOKEN)
     this.#waiting.add(woken)
     signal.addEventListener('abort', wake)
     await this.#settings.clock.sleep(ms, woken.signal)
@@ -110,8 +116,8 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
    * here and sent later, so that acks of others go on. If this session ends before, the message comes again as it was.
    */
   async settle(batch: readonly Settled<RabbitmqDelivery>[]): Promise<number> {
-    const foreign = batch.filter(([{ session }]) => session !== this).length
     const ours = batch.filter(([{ session, raw }]) => session === this && this.#isOpen(raw))
+    const foreign = ours.length === batch.length ? 0 : batch.filter(([{ session }]) => session !== this).length
     if (this.#over) return foreign + ours.length
     const acks: AmqpDelivery[] = []
     let moving = false
@@ -162,7 +168,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     }
     this.#unacked.add(raw)
     this.#accept(raw)
-    this.#wake()
+    if (this.#waiting.size > 0) this.#wake()
   }
 
   #accept(raw: AmqpDelivery): void {
@@ -190,7 +196,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
 
   /** Unacked, and nobody has said what becomes of it. */
   #isOpen(raw: AmqpDelivery): boolean {
-    return this.#unacked.has(raw) && !this.#decided.has(raw)
+    return this.#unacked.has(raw) && (this.#decided.size === 0 || !this.#decided.has(raw))
   }
 
   #decide(raw: AmqpDelivery, outgoing: Outgoing): void {
@@ -231,7 +237,9 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   /** Sends, and acks what the server has confirmed. Answers what went wrong with the first that it has not. */
   async #move(moves: readonly Move[]): Promise<unknown> {
     const sent = await this.#parts.sender.send(moves.map(({ outgoing }) => outgoing))
-    this.#unacked.ack(moves.filter((_, i) => sent[i]!.kind === 'ok').map(({ raw }) => raw))
+    const arrived = moves.filter((_, i) => sent[i]!.kind === 'ok').map(({ raw }) => raw)
+    this.#unacked.ack(arrived)
+    for (const raw of arrived) this.#decided.delete(raw)
     const failed = sent.find(({ kind }) => kind !== 'ok')
     if (failed === undefined || failed.kind === 'ok') return undefined
     // A queue beside ours is gone: the next session sees to it, or says what is missing.
@@ -258,7 +266,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   }
 
   #wake(): void {
-    for (const woken of this.#waiting) woken.abort()
+    for (const woken of this.#waiting) woken.abort(WOKEN)
     this.#waiting.clear()
   }
 
