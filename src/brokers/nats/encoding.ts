@@ -1,5 +1,5 @@
 import { contentMode, fromBinary, fromStructured, type RawMessage, toBinary, WaybillError } from '../../core/index.ts'
-import { headerEntries, type NatsMessage } from '../../drivers/nats.ts'
+import type { NatsMessage } from '../../drivers/nats.ts'
 
 /** A message as NATS has it. */
 export interface NatsEnvelope {
@@ -29,19 +29,27 @@ export function encode(message: RawMessage): NatsEnvelope {
 
 /** Reads the structured mode too, which senders without headers use. */
 export const decode: NatsDecode = ({ headers, data }) => {
-  const names = Object.keys(headers)
-  const contentType = headers[names.find((name) => name.toLowerCase() === 'content-type') ?? '']
+  const contentType = headers['content-type'] ?? headers[named(headers, /^content-type$/i) ?? '']
   const mode = contentMode(contentType)
   if (mode === 'batch') {
     throw new WaybillError('MALFORMED_MESSAGE', 'a batch of events in one message is not read; send them one by one')
   }
-  const bare = contentType === undefined && !names.some((name) => /^ce-/i.test(name))
+  const bare = contentType === undefined && named(headers, /^ce-/i) === undefined
   return mode === 'structured' || bare ? fromStructured(data) : fromBinary(headers, data)
 }
 
-export function recordOf(message: Pick<NatsMessage, 'headers'>): Record<string, string> {
-  const record: Record<string, string> = Object.create(null)
-  for (const [name, value] of headerEntries(message.headers)) record[name] = value
+function named(headers: Readonly<Record<string, string>>, pattern: RegExp): string | undefined {
+  return Object.keys(headers).find((name) => pattern.test(name))
+}
+
+export function recordOf({ headers }: Pick<NatsMessage, 'headers'>): Record<string, string> {
+  const record: Record<string, string> = {}
+  if (headers === undefined) return record
+  for (const [name, values] of headers) {
+    const value = Array.isArray(values) ? values[values.length - 1] : values
+    // An object without a prototype would be slower to everybody who reads it; this is all it would be good for.
+    if (name !== '__proto__') record[name] = value!
+  }
   return record
 }
 

@@ -5,6 +5,7 @@ import type { Delivery } from '../../flow/index.ts'
 import { type JetStreamApi, NO_MESSAGE, NO_STREAM, parsed, type StoredMessage } from './api.ts'
 import { letterHeaders } from './dead-letters.ts'
 import type { NatsDecode } from './encoding.ts'
+import type { Held } from './held.ts'
 import { NANOSECONDS } from './settings.ts'
 
 /** A source's options, checked, with their defaults. Times are milliseconds. */
@@ -35,12 +36,14 @@ export interface NatsDelivery extends Delivery {
   forgiven: number
   /** The server is being told that it may come again: the next delivery of it is another. */
   returned: boolean
+  /** Who has it; nobody once it is settled, or replaced by another delivery of the same message. */
+  holder: Held | undefined
 }
 
 /** What is said of one delivery: `+ACK`, `+TERM`, `-NAK`. */
 export interface Verdict {
   readonly reply: string
-  readonly word: string
+  readonly word: Uint8Array
 }
 
 export interface DeadMessage {
@@ -49,12 +52,13 @@ export interface DeadMessage {
   readonly attempts: number
 }
 
-export const ACK = '+ACK'
-export const TERM = '+TERM'
-const PROGRESS = '+WPI'
+// Bytes: the client would encode the same word for every message.
+export const ACK = Buffer.from('+ACK')
+export const TERM = Buffer.from('+TERM')
+const PROGRESS = Buffer.from('+WPI')
 
-export function nak(after: number): string {
-  return after > 0 ? `-NAK {"delay": ${Math.ceil(after) * NANOSECONDS}}` : '-NAK'
+export function nak(after: number): Uint8Array {
+  return Buffer.from(after > 0 ? `-NAK {"delay": ${Math.ceil(after) * NANOSECONDS}}` : '-NAK')
 }
 
 /** What one session says to its consumer, and to the stream beside it. */
@@ -78,7 +82,7 @@ export class GroupMember {
   async say(verdicts: readonly Verdict[]): Promise<void> {
     const last = verdicts.at(-1)
     if (last === undefined) return
-    for (const { reply, word } of verdicts.slice(0, -1)) this.#link.tell(reply, word)
+    for (let i = 0; i < verdicts.length - 1; i++) this.#link.tell(verdicts[i]!.reply, verdicts[i]!.word)
     await this.#link.ask({ subject: last.reply, data: last.word })
   }
 

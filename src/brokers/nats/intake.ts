@@ -12,14 +12,14 @@ import {
   positionOf,
   TERM,
 } from './group.ts'
+import { Held } from './held.ts'
 
 /** How long a dead message waits that does not fit into the dead letters. */
 export const TOO_LARGE_AGAIN = 600_000
 
 /** What one session was given and has not settled, and what of it can be handed out. */
 export class Intake {
-  /** Ours and not settled, by place: in hand, in stock, or being looked at. */
-  readonly held = new Map<string, NatsDelivery>()
+  readonly held = new Held()
   /** Ours, and not handed out yet. */
   #stock: NatsDelivery[] = []
   /** Delivered before: how often in vain has to be asked for. */
@@ -48,7 +48,7 @@ export class Intake {
   /** A message has come. Answers whether it is one more. */
   accept(original: NatsMessage): boolean {
     const { given, sequence, place } = positionOf(original.reply!)
-    const known = this.held.get(place)
+    const known = this.held.find(sequence, place)
     if (known !== undefined && !known.returned) {
       // It was in hand for too long, or an answer got lost; it still is in hand, and is answered as this delivery.
       known.reply = original.reply!
@@ -74,18 +74,14 @@ export class Intake {
       reply: original.reply!,
       forgiven: 0,
       returned: false,
+      holder: undefined,
     }
-    this.held.set(place, delivery)
+    this.held.add(delivery, known)
     if (headers[ONLY] !== undefined && headers[ONLY] !== this.#settings.group) this.#others.push(delivery)
     else if (message === undefined) this.#bad.push({ delivery, reason, attempts: given - 1 })
     else if (given > 1) this.#again.push({ delivery, given })
     else this.#stock.push(delivery)
     return true
-  }
-
-  /** It is settled, unless it has come again since. */
-  forget(delivery: NatsDelivery): void {
-    if (this.held.get(delivery.place) === delivery) this.held.delete(delivery.place)
   }
 
   /** How often what came again was tried before. */
@@ -112,16 +108,16 @@ export class Intake {
       const others = [...this.#others]
       await this.#member.say(others.map(({ reply }) => ({ reply, word: ACK })))
       this.#others.splice(0, others.length)
-      for (const { place } of others) this.held.delete(place)
+      for (const other of others) this.held.forget(other)
     }
     while (this.#bad.length > 0) {
       const dead = this.#bad[0]!
       const { delivery, reason, attempts } = dead
-      const { sequence, reply, place } = delivery
+      const { sequence, reply } = delivery
       const waiting = await this.bury([dead])
       await this.#member.say([{ reply, word: waiting.size > 0 ? nak(TOO_LARGE_AGAIN) : TERM }])
       this.#bad.shift()
-      this.held.delete(place)
+      this.held.forget(delivery)
       if (waiting.size > 0) continue
       // Its type may be what nobody could tell.
       const { type = '', id = String(sequence), tenant } = (delivery.message ?? {}) as Partial<RawMessage>
@@ -138,7 +134,10 @@ export class Intake {
       if (size > bytes) break
       given++
     }
-    return this.#stock.splice(0, given)
+    if (given < this.#stock.length) return this.#stock.splice(0, given)
+    const all = this.#stock
+    this.#stock = []
+    return all
   }
 
   /** Into the dead letters. Answers what did not fit. */

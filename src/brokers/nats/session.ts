@@ -14,6 +14,9 @@ export interface SessionParts {
   readonly onAbandon: (deliveries: readonly NatsDelivery[], until: number) => void
 }
 
+/** Why a pause is over. Without a reason an error would be made, which costs more than the message that came. */
+const WOKEN = 'woken'
+
 /** How much of `ackWait` is counted on: clocks differ, and messages travel. */
 const SAFE = 0.9
 
@@ -99,9 +102,15 @@ export class NatsSession implements Session<NatsDelivery> {
 
   async settle(batch: readonly Settled<NatsDelivery>[]): Promise<number> {
     if (this.#over || !this.live()) return batch.length
-    const ours = batch.filter(([delivery]) => this.#intake.held.get(delivery.place) === delivery)
-    if (ours.length > 0) await this.#guard(() => this.#settle(ours))
+    const ours = batch.filter(([delivery]) => this.#intake.held.has(delivery))
+    if (ours.length > 0) await this.#guard(() => (ours.every(isPlain) ? this.#ack(ours) : this.#settle(ours)))
     return batch.length - ours.length
+  }
+
+  /** What nearly all batches are: nothing but done, and nothing noted of any. */
+  async #ack(batch: readonly Settled<NatsDelivery>[]): Promise<void> {
+    await this.#member.say(batch.map(([{ reply }]) => ({ reply, word: ACK })))
+    for (const [delivery] of batch) this.#intake.held.forget(delivery)
   }
 
   async #settle(batch: readonly Settled<NatsDelivery>[]): Promise<void> {
@@ -119,7 +128,7 @@ export class NatsSession implements Session<NatsDelivery> {
       if (settlement.kind === 'dead') return { reply, word: TERM }
       return { reply, word: nak(settlement.kind === 'retry' ? settlement.after : 0) }
     })
-    const returned = batch.filter((_, i) => verdicts[i]!.word.startsWith('-'))
+    const returned = batch.filter((_, i) => verdicts[i]!.word !== ACK && verdicts[i]!.word !== TERM)
     // It may be back before the confirmation is.
     for (const [delivery] of returned) delivery.returned = true
     try {
@@ -128,7 +137,7 @@ export class NatsSession implements Session<NatsDelivery> {
       for (const [delivery] of returned) delivery.returned = false
       throw error
     }
-    for (const [delivery] of batch) this.#intake.forget(delivery)
+    for (const [delivery] of batch) this.#intake.held.forget(delivery)
     const over = batch.filter(([{ forgiven }, { kind }]) => forgiven > 0 && (kind === 'done' || kind === 'dead'))
     await this.#member.forget(over.map(([delivery]) => delivery))
   }
@@ -136,7 +145,7 @@ export class NatsSession implements Session<NatsDelivery> {
   async extend(): Promise<void> {
     const asked = this.#settings.clock.monotonic()
     // What is being given back would have its delay begun anew.
-    const held = [...this.#intake.held.values()].filter(({ returned }) => !returned)
+    const held = this.#intake.held.all().filter(({ returned }) => !returned)
     this.#since = asked
     if (held.length > 0) await this.#guard(() => this.#member.extend(held))
     this.#deadline = this.#intake.held.size > 0 ? this.#since + this.#parts.ackWait * SAFE : Number.POSITIVE_INFINITY
@@ -150,7 +159,7 @@ export class NatsSession implements Session<NatsDelivery> {
     this.#wake()
     try {
       await this.#reader.stop()
-      const held = [...this.#intake.held.values()]
+      const held = this.#intake.held.all()
       if (held.length > 0 && usable) await this.#release(held)
       else if (held.length > 0) onAbandon(held, this.#deadline)
     } finally {
@@ -189,7 +198,7 @@ export class NatsSession implements Session<NatsDelivery> {
     if (!this.#intake.accept(message)) return
     this.#since = Math.min(this.#since, asked)
     this.#deadline = Math.min(this.#deadline, asked + this.#parts.ackWait * SAFE)
-    this.#wake()
+    if (this.#waiting.size > 0) this.#wake()
   }
 
   /** Until something changed, `until` or `signal`. */
@@ -197,7 +206,7 @@ export class NatsSession implements Session<NatsDelivery> {
     if (this.#intake.something || this.#trouble !== undefined) return
     const { clock } = this.#settings
     const woken = new AbortController()
-    const wake = () => woken.abort()
+    const wake = () => woken.abort(WOKEN)
     this.#waiting.add(woken)
     signal.addEventListener('abort', wake)
     if (signal.aborted) wake()
@@ -207,7 +216,7 @@ export class NatsSession implements Session<NatsDelivery> {
   }
 
   #wake(): void {
-    for (const woken of this.#waiting) woken.abort()
+    for (const woken of this.#waiting) woken.abort(WOKEN)
     this.#waiting.clear()
   }
 
@@ -246,6 +255,10 @@ export class NatsSession implements Session<NatsDelivery> {
     this.#lost.abort(reason)
     this.#wake()
   }
+}
+
+function isPlain([{ forgiven }, { kind }]: Settled<NatsDelivery>): boolean {
+  return kind === 'done' && forgiven === 0
 }
 
 /** It was given back untouched: its delivery was no attempt. */
