@@ -61,6 +61,8 @@ async function bareConsume(url: string, _: string, onEvent: () => void): Promise
     unacked = 0
   }
   const { consumerTag } = await channel.consume(QUEUE, (message) => {
+    const { type, messageId } = message!.properties
+    if (type !== 'order.placed' || !messageId) throw new Error('not an event')
     bareHandler(message!.content.toString())
     onEvent()
     // What came with one read of the socket is acked together.
@@ -106,7 +108,7 @@ export const rabbitmqBench: BrokerBench = {
     'ours publish': 'quorum queue, persistent, mandatory, confirms',
     'bare publish': 'amqplib, the same, 2 batches of 1000 unconfirmed at most',
     'ours consume': `prefetch ${PREFETCH}, ${ROOM.concurrency} at once`,
-    'bare consume': `amqplib, prefetch ${PREFETCH}, acks up to ${ACKS} at once (multiple)`,
+    'bare consume': `amqplib, prefetch ${PREFETCH}, type, id and data read, acks up to ${ACKS} at once (multiple)`,
   },
   stage,
   publisher: (url) => brokerAt(url).publisher(),
