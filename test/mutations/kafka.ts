@@ -36,7 +36,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a session with records in hand goes on in the next generation',
     file: `${broker}/session.ts`,
-    find: "if (this.#out.size > 0) this.#lose(new WaybillError('REBALANCED', reason))",
+    find: "if (this.#out > 0) this.#lose(new WaybillError('REBALANCED', reason))",
     replace: '',
     test: `${tests}/faults.test.ts`,
     expects: 'slept past its session',

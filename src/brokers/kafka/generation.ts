@@ -1,11 +1,8 @@
 import { telemetry } from '../../core/index.ts'
 import type { KafkaAdmin, KafkaConsumer, KafkaOffset, KafkaPlace } from '../../drivers/kafka.ts'
+import { deliveryOf, sizeInHand } from './delivery.ts'
 import { CLOSED, type GroupSettings, markOf, openMark } from './group.ts'
-import { type BadRecord, type KafkaDelivery, Partition } from './partition.ts'
-
-export function placeKey({ topic, partition }: KafkaPlace): string {
-  return `${topic}/${partition}`
-}
+import { type BadRecord, type KafkaDelivery, Partition, placeKey } from './partition.ts'
 
 /**
  * What one member has between two rebalances: its partitions, from where the group has committed. Nothing of it counts
@@ -17,17 +14,21 @@ export class Generation {
   readonly cautious: boolean
   /** Read, and nothing anybody could handle. */
   readonly bad: BadRecord[] = []
+  readonly #settings: GroupSettings
   readonly #consumer: KafkaConsumer
+  readonly #all: ReadonlySet<Partition>
   #turn = 0
 
-  constructor(consumer: KafkaConsumer, partitions: readonly Partition[], cautious: boolean) {
+  constructor(settings: GroupSettings, consumer: KafkaConsumer, partitions: readonly Partition[], cautious: boolean) {
+    this.#settings = settings
+    this.#all = new Set(partitions)
     this.#consumer = consumer
     this.partitions = new Map(partitions.map((partition) => [placeKey(partition), partition]))
     this.cautious = cautious
   }
 
   has(partition: Partition): boolean {
-    return this.partitions.get(placeKey(partition)) === partition
+    return this.#all.has(partition)
   }
 
   get waiting(): number {
@@ -36,24 +37,29 @@ export class Generation {
     return waiting
   }
 
-  /** By turns from every partition, in order from each. At least one, if there is one. */
+  /** By turns from every partition, in order from each. At least one, if there is one that anybody could handle. */
   give(count: number, bytes: number): KafkaDelivery[] {
     const given: KafkaDelivery[] = []
-    const all = [...this.partitions.values()]
+    const all = [...this.#all]
     let size = 0
     for (let idle = 0; idle < all.length && given.length < count; ) {
-      const partition = all[this.#turn % all.length]!
+      const partition = all[this.#turn++ % all.length]!
       const next = partition.peek()
       if (next === undefined) {
         idle++
-        this.#turn++
         continue
       }
-      if (given.length > 0 && size + next.size > bytes) break
+      if (given.length > 0 && size + sizeInHand(next) > bytes) break
       idle = 0
-      size += next.size
-      given.push(partition.take())
-      this.#turn++
+      const record = partition.take()
+      const delivery = partition.returned(record) ?? deliveryOf(this.#settings, partition, record)
+      if ('reason' in delivery) {
+        this.bad.push(delivery)
+        continue
+      }
+      size += delivery.size
+      delivery.out = true
+      given.push(delivery)
     }
     return given
   }
@@ -102,12 +108,13 @@ export async function beginGeneration(
     if (mark.open && !wereOurs.has(placeKey(one))) {
       cautious = true
       partition.alone = mark.alone
+      partition.spent = mark.alone
     }
     partition.dirty = true
     consumer.seek(one, offset)
     return partition
   })
-  const generation = new Generation(consumer, partitions, cautious)
+  const generation = new Generation(settings, consumer, partitions, cautious)
   await generation.commit()
   return generation
 }

@@ -1,9 +1,9 @@
-import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
+import { telemetry, WaybillError } from '../../core/index.ts'
 import type { ConsumerEvents, KafkaBatch, KafkaConsumer, KafkaPlace, KafkaRecord } from '../../drivers/kafka.ts'
-import { ONLY_FOR, sizeOf, textOf } from './encoding.ts'
-import { beginGeneration, type Generation, placeKey } from './generation.ts'
+import { ONLY_FOR, textOf } from './encoding.ts'
+import { beginGeneration, type Generation } from './generation.ts'
 import type { GroupSettings } from './group.ts'
-import type { Partition } from './partition.ts'
+import { type Partition, placeKey } from './partition.ts'
 import { Waiters } from './waiters.ts'
 
 /** Whoever takes from a member. */
@@ -127,7 +127,7 @@ export class Member implements ConsumerEvents {
     const partition = generation?.partitions.get(placeKey(batch))
     if (generation === undefined || partition === undefined) return false
     if (batch.from !== partition.position && !(await this.#follow(partition, batch))) return false
-    for (const record of batch.records) this.#accept(generation, partition, record)
+    for (const record of batch.records) this.#accept(partition, record)
     partition.position = batch.next
     await this.balance(partition)
     this.wake()
@@ -152,34 +152,11 @@ export class Member implements ConsumerEvents {
     return true
   }
 
-  #accept(generation: Generation, from: Partition, record: KafkaRecord): void {
-    const { decode, order, group, attempts: limit } = this.#settings
-    const { offset, headers } = record
-    from.read(offset)
-    const only = headers[ONLY_FOR]
-    if (only !== undefined && textOf(only) !== group) {
-      from.done(offset)
-      return
-    }
-    const { alone } = from
-    const attempts = alone?.offset === offset ? alone.attempts + 1 : 0
-    let message: RawMessage | undefined
-    let reason: string | undefined
-    try {
-      message = decode(record, from.topic)
-    } catch (error) {
-      reason = errorSummary(error)
-    }
-    if (message !== undefined && attempts >= limit) {
-      const crashed = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
-      reason = `${attempts} attempts: ${errorSummary(crashed)}`
-    }
-    if (reason !== undefined || message === undefined) {
-      generation.bad.push({ from, record, reason: reason ?? '', attempts, message })
-      return
-    }
-    const key = order === 'partition' ? placeKey(from) : keyOf(record, message)
-    from.offer({ message, key, attempts, size: sizeOf(record) + 96, from, record, buried: false })
+  #accept(from: Partition, record: KafkaRecord): void {
+    from.read(record.offset)
+    const only = record.headers[ONLY_FOR]
+    if (only !== undefined && textOf(only) !== this.#settings.group) from.done(record.offset)
+    else from.offer(record)
   }
 
   /** A partition whose oldest record is not done for long is not read for ever. */
@@ -224,12 +201,4 @@ export class Member implements ConsumerEvents {
       if (condition()) await (await this.#consumer).heartbeat()
     }
   }
-}
-
-/** The key of the record, whoever wrote it; else that of the message. */
-function keyOf({ key }: KafkaRecord, message: RawMessage): string | undefined {
-  if (key === null || key.length === 0) return message.key
-  const bytes = Buffer.from(key.buffer, key.byteOffset, key.byteLength)
-  const text = bytes.toString()
-  return text.includes('\ufffd') ? bytes.toString('base64') : text
 }

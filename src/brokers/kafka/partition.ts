@@ -7,6 +7,18 @@ export interface KafkaDelivery extends Delivery {
   readonly record: KafkaRecord
   /** It is among the dead letters, though perhaps not committed yet. */
   buried: boolean
+  /** Handed out and not settled. */
+  out: boolean
+}
+
+/** A record that was in hand alone, and the attempts it had spent before. */
+export interface Spent {
+  readonly offset: number
+  readonly attempts: number
+}
+
+export function placeKey({ topic, partition }: KafkaPlace): string {
+  return `${topic}/${partition}`
 }
 
 /** A record nobody could handle, and why. */
@@ -23,6 +35,7 @@ export interface BadRecord {
  * that can be committed, so what is done beyond a gap waits, and comes again after a crash.
  */
 export class Partition implements KafkaPlace {
+  readonly name: string
   readonly topic: string
   readonly partition: number
   /** The offset of the next record to be read. */
@@ -31,12 +44,16 @@ export class Partition implements KafkaPlace {
   committed: number
   /** The mark beside it must be written again. */
   dirty = false
-  alone: { readonly offset: number; readonly attempts: number } | undefined
+  alone: Spent | undefined
+  /** What was in hand alone when somebody before us fell silent. */
+  spent: Spent | undefined
   paused = false
   /** Where reading went on although it should not have, last time. */
   strayed: number | undefined
   /** Read and not handed out, by offset; those before `#next` are. */
-  #waiting: KafkaDelivery[] = []
+  #waiting: KafkaRecord[] = []
+  /** Those of them that were handed out before, by offset. */
+  readonly #returned = new Map<number, KafkaDelivery>()
   #next = 0
   /** Read and not in the finished prefix, by offset; those before `#head` are. */
   #order: number[] = []
@@ -44,6 +61,7 @@ export class Partition implements KafkaPlace {
   readonly #done = new Set<number>()
 
   constructor({ topic, partition }: KafkaPlace, committed: number) {
+    this.name = placeKey({ topic, partition })
     this.topic = topic
     this.partition = partition
     this.position = committed
@@ -68,36 +86,46 @@ export class Partition implements KafkaPlace {
     this.#order.push(offset)
   }
 
-  offer(delivery: KafkaDelivery): void {
-    this.#waiting.push(delivery)
+  offer(record: KafkaRecord): void {
+    this.#waiting.push(record)
   }
 
-  peek(): KafkaDelivery | undefined {
+  peek(): KafkaRecord | undefined {
     return this.#waiting[this.#next]
   }
 
-  take(): KafkaDelivery {
-    const delivery = this.#waiting[this.#next++]!
+  take(): KafkaRecord {
+    const record = this.#waiting[this.#next++]!
     if (this.#next > 256 && this.#next * 2 > this.#waiting.length) this.#compact()
-    return delivery
+    return record
   }
 
   /** At its old place: what is given back goes before what has not been handed out. */
   giveBack(delivery: KafkaDelivery): void {
     this.#compact()
     const { offset } = delivery.record
-    const at = this.#waiting.findIndex(({ record }) => record.offset > offset)
-    this.#waiting.splice(at < 0 ? this.#waiting.length : at, 0, delivery)
+    const at = this.#waiting.findIndex((record) => record.offset > offset)
+    this.#waiting.splice(at < 0 ? this.#waiting.length : at, 0, delivery.record)
+    this.#returned.set(offset, delivery)
+  }
+
+  /** The delivery of a record that was given back. */
+  returned({ offset }: KafkaRecord): KafkaDelivery | undefined {
+    if (this.#returned.size === 0) return undefined
+    const delivery = this.#returned.get(offset)
+    this.#returned.delete(offset)
+    return delivery
   }
 
   done(offset: number): void {
     if (offset < this.finished) return
-    this.#done.add(offset)
+    if (offset === this.#order[this.#head]) this.#head++
+    else this.#done.add(offset)
     if (this.alone?.offset === offset) {
       this.alone = undefined
       this.dirty = true
     }
-    while (this.#head < this.#order.length && this.#done.delete(this.#order[this.#head]!)) this.#head++
+    while (this.#done.size > 0 && this.#done.delete(this.#order[this.#head]!)) this.#head++
     if (this.#head > 1024 && this.#head * 2 > this.#order.length) {
       this.#order = this.#order.slice(this.#head)
       this.#head = 0

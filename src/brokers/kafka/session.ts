@@ -1,5 +1,5 @@
 import { telemetry, WaybillError } from '../../core/index.ts'
-import { isRefusal } from '../../drivers/kafka.ts'
+import { isRefusal, type OutgoingRecord } from '../../drivers/kafka.ts'
 import type { Demand, Session, Settled } from '../../flow/index.ts'
 import { letterOf } from './dead-letters.ts'
 import type { Generation } from './generation.ts'
@@ -19,8 +19,8 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   readonly #onEnd: (member: Member, lost: boolean) => Promise<void>
   readonly #lost = new AbortController()
   readonly #waiters: Waiters
-  /** Handed out and not settled. */
-  readonly #out = new Set<KafkaDelivery>()
+  /** How many are handed out and not settled. */
+  #out = 0
   #closed = false
   #burying: Promise<void> | undefined
 
@@ -44,10 +44,15 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   async take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly KafkaDelivery[]> {
     const { generation } = this.#member
     if (this.#over || signal.aborted || generation === undefined) return []
-    if (generation.bad.length > 0) await this.#bury(generation)
-    if (this.#over || signal.aborted || generation !== this.#member.generation) return []
-    const given = generation.give(count, bytes)
-    for (const delivery of given) this.#out.add(delivery)
+    let given: KafkaDelivery[]
+    do {
+      if (generation.bad.length > 0) await this.#bury(generation)
+      if (this.#over || signal.aborted || generation !== this.#member.generation) return []
+      given = generation.give(count, bytes)
+    } while (given.length === 0 && generation.bad.length > 0)
+    this.#out += given.length
+    // The others cannot be committed past these. What fails here, the next take will tell.
+    if (generation.bad.length > 0) await this.#bury(generation).catch(() => {})
     if (given.length > 0) this.#member.wake()
     // What nobody was given, because it was for others, is over too.
     else await this.#commit(generation)
@@ -71,7 +76,9 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     await this.#write(ours, generation)
     if (this.#over) return batch.length
     for (const [delivery, settlement] of ours) {
-      if (!this.#out.delete(delivery)) continue
+      if (!delivery.out) continue
+      delivery.out = false
+      this.#out--
       if (settlement.kind === 'retry' && settlement.charged) delivery.attempts++
       if (settlement.kind === 'retry' || settlement.kind === 'release') delivery.from.giveBack(delivery)
     }
@@ -83,14 +90,17 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   /** Dead letters first, and only when they are there the offsets. */
   async #write(batch: readonly Settled<KafkaDelivery>[], generation: Generation): Promise<void> {
     const { sender, group, letters } = this.#settings
-    const dead = batch.flatMap(([delivery, settlement]) => {
-      if (settlement.kind !== 'dead' || delivery.buried) return []
+    const dead: KafkaDelivery[] = []
+    const written: OutgoingRecord[] = []
+    for (const [delivery, settlement] of batch) {
+      if (settlement.kind !== 'dead' || delivery.buried) continue
       const { from, record, attempts, message } = delivery
       const bad: BadRecord = { from, record, reason: settlement.reason, attempts: attempts + 1, message }
-      return [{ delivery, letter: letterOf(bad, group, letters(from.topic)) }]
-    })
-    if (dead.length > 0) await sender.send(dead.map(({ letter }) => letter))
-    for (const { delivery } of dead) delivery.buried = true
+      dead.push(delivery)
+      written.push(letterOf(bad, group, letters(from.topic)))
+    }
+    if (dead.length > 0) await sender.send(written)
+    for (const delivery of dead) delivery.buried = true
     for (const [{ from, record }, { kind }] of batch) if (kind === 'done' || kind === 'dead') from.done(record.offset)
     await this.#commit(generation)
   }
@@ -128,7 +138,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
 
   revoked(reason: string): void {
     // What is in hand belongs to a generation that is over.
-    if (this.#out.size > 0) this.#lose(new WaybillError('REBALANCED', reason))
+    if (this.#out > 0) this.#lose(new WaybillError('REBALANCED', reason))
   }
 
   /** The flow asks for caution when it opens a session, and only then. */
