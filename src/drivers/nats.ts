@@ -39,6 +39,9 @@ export interface NatsMessage {
   readonly data: Uint8Array
   readonly reply?: string
   readonly headers?: NatsHeaders
+  /** As the client keeps what it has received: headers and data, and how long the headers are. */
+  readonly _rdata?: unknown
+  readonly _msg?: { readonly hdr?: unknown }
 }
 
 /** Names with their values, and the number some messages of the server have in place of data: 503, 408, … */
@@ -102,6 +105,41 @@ export function headerBytes(headers: Iterable<readonly [string, string]>): Uint8
     text += `${name}: ${value}\r\n`
   }
   return Buffer.from(`${text}\r\n`)
+}
+
+/**
+ * Headers by name; of one that occurs twice, the last. The client makes a map of lists and examines every letter of
+ * every name, which costs more than everything else that is done with a message. So they are read from the bytes it has
+ * received, where it keeps them as all its versions do; where it does not, by asking it.
+ */
+export function headerRecord(message: Pick<NatsMessage, 'headers' | '_rdata' | '_msg'>): Record<string, string> {
+  const record: Record<string, string> = {}
+  const text = headerText(message)
+  if (text === undefined) {
+    for (const [name, value] of headerEntries(message.headers)) put(record, name, value)
+    return record
+  }
+  for (let from = HEADER_START.length, end = 0; end >= 0; from = end + 2) {
+    end = text.indexOf('\r\n', from)
+    const colon = text.indexOf(':', from)
+    if (colon < from || colon >= end) continue
+    put(record, text.slice(from, colon), text.slice(colon + 1, end).trim())
+  }
+  return record
+}
+
+const HEADER_START = 'NATS/1.0\r\n'
+
+function headerText({ _rdata: bytes, _msg: parts }: Pick<NatsMessage, '_rdata' | '_msg'>): string | undefined {
+  const length = parts?.hdr
+  if (!(bytes instanceof Uint8Array) || typeof length !== 'number' || length < HEADER_START.length) return undefined
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(length, bytes.length)).toString()
+  return text.startsWith(HEADER_START) && text.endsWith('\r\n\r\n') ? text : undefined
+}
+
+function put(record: Record<string, string>, name: string, value: string): void {
+  // An object without a prototype would be slower to everybody who reads it; this is all it would be good for.
+  if (name !== '__proto__') record[name] = value
 }
 
 /** Name and value by turns; one that occurs twice comes twice. */

@@ -42,17 +42,6 @@ function named(headers: Readonly<Record<string, string>>, pattern: RegExp): stri
   return Object.keys(headers).find((name) => pattern.test(name))
 }
 
-export function recordOf({ headers }: Pick<NatsMessage, 'headers'>): Record<string, string> {
-  const record: Record<string, string> = {}
-  if (headers === undefined) return record
-  for (const [name, values] of headers) {
-    const value = Array.isArray(values) ? values[values.length - 1] : values
-    // An object without a prototype would be slower to everybody who reads it; this is all it would be good for.
-    if (name !== '__proto__') record[name] = value!
-  }
-  return record
-}
-
 /**
  * What makes a repeated publish the same to JetStream: the event's source and id, and the subject, since one event may
  * go to two subjects of one stream. Spaces part them, and none is within them.

@@ -165,6 +165,7 @@ export class GroupMember {
 /** What JetStream says of a delivery, in the subject where it is answered. Domains and accounts make it longer. */
 export function positionOf(reply: string): { given: number; sequence: number; place: string } {
   const words = reply.split('.')
-  const [given, sequence, , time] = words.slice(words.length > 9 ? 6 : 4)
-  return { given: Number(given), sequence: Number(sequence), place: `${sequence}-${time}` }
+  const from = words.length > 9 ? 6 : 4
+  const sequence = words[from + 1]!
+  return { given: Number(words[from]), sequence: Number(sequence), place: `${sequence}-${words[from + 3]}` }
 }

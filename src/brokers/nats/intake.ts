@@ -1,7 +1,7 @@
 import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
-import type { NatsMessage } from '../../drivers/nats.ts'
+import { headerRecord, type NatsMessage } from '../../drivers/nats.ts'
 import { ONLY } from './dead-letters.ts'
-import { recordOf, sizeOf } from './encoding.ts'
+import { sizeOf } from './encoding.ts'
 import {
   ACK,
   type DeadMessage,
@@ -54,7 +54,7 @@ export class Intake {
       known.reply = original.reply!
       return false
     }
-    const headers = recordOf(original)
+    const headers = headerRecord(original)
     const { data, subject } = original
     let message: RawMessage | undefined
     let reason = ''

@@ -2,12 +2,13 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type JetStreamManager, jetstreamManager } from '@nats-io/jetstream'
-import type { NatsConnection } from '@nats-io/transport-node'
+import { MsgHdrsImpl, type NatsConnection } from '@nats-io/transport-node'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { command, onPath } from '../../../scripts/services/files.ts'
 import { positionOf } from '../../../src/brokers/nats/group.ts'
 import { nats } from '../../../src/brokers/nats/index.ts'
 import { covers } from '../../../src/brokers/nats/settings.ts'
+import { headerRecord } from '../../../src/drivers/nats.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { privateNats } from './private.ts'
@@ -48,7 +49,7 @@ describeWith(['nats'], 'nats: what is there and what was asked for', () => {
     const create = { subjects: [`${stream}.a`], storage: 'file' } as const
     const mine = nats({ connection: connecting(url()), stream, create })
     await expect(mine.publisher().start()).rejects.toThrow(
-      /exists and is different: subjects is \["s-.*>"\], not \["s-.*a"\]; discard is "old", not "new"; max_msgs is 10, not -1/,
+      /exists and is different: subjects is \["[^"]*>"\], not \["[^"]*a"\]; discard is "old", not "new"; max_msgs is 10, not -1/,
     )
     const taken = nats({ connection: connecting(url()), stream: fresh(), create: { subjects: [`${stream}.b`] } })
     await expect(taken.publisher().start()).rejects.toThrow(/cannot be made: subjects overlap with an existing stream/)
@@ -242,6 +243,29 @@ describe('nats: options', () => {
     expect(positionOf('$JS.ACK.S.g.3.17.5.1700000000000000000.0')).toEqual(expected)
     expect(positionOf('$JS.ACK.hub.AccHash.S.g.3.17.5.1700000000000000000.0')).toEqual(expected)
     expect(positionOf('$JS.ACK.hub.AccHash.S.g.3.17.5.1700000000000000000.0.random')).toEqual(expected)
+  })
+
+  test('headers read from bytes are those the client reads, and without bytes the client is asked', () => {
+    const texts = [
+      'NATS/1.0\r\nce-id: 1\r\nce-type:order.placed\r\nce-source:  /shop \r\n\r\n',
+      'NATS/1.0\r\nTwice: a\r\nTwice: b:c\r\nEmpty:\r\nce-subject: gr\u00fc\u00df \u20ac\r\n\r\n',
+      'NATS/1.0\r\nno colon\r\nA: 1\r\n\r\n',
+      'NATS/1.0\r\n\r\n',
+    ]
+    for (const text of texts) {
+      const bytes = Buffer.from(text)
+      const headers = MsgHdrsImpl.decode(bytes)
+      const expected = Object.fromEntries([...headers].map(([name, values]) => [name, values.at(-1)]))
+      const received = { _rdata: Buffer.concat([bytes, Buffer.from('{"a: 1"}')]), _msg: { hdr: bytes.length } }
+      expect(headerRecord(received)).toEqual(expected)
+      expect(headerRecord({ headers })).toEqual(expected)
+      // A client that keeps something else there.
+      for (const hdr of [bytes.length - 1, bytes.length + 1, 5, '9', undefined]) {
+        expect(headerRecord({ headers, _rdata: received._rdata, _msg: { hdr } })).toEqual(expected)
+      }
+      expect(headerRecord({ headers, _rdata: text, _msg: { hdr: bytes.length } })).toEqual(expected)
+    }
+    expect(headerRecord({})).toEqual({})
   })
 
   test('patterns of subjects', () => {
