@@ -17,6 +17,10 @@ import { bareEvents } from './messages.ts'
 
 /** Requests at once, over as many connections. */
 const CONNECTIONS = 32
+/** Milliseconds a sender waits for an answer, as ours does. */
+const TIMEOUT = 15_000
+/** The largest body in bytes that a receiver takes, as ours does. */
+const LARGEST = 1024 * 1024
 const SECRET = Buffer.alloc(32, 7)
 const SECRETS = `whsec_${SECRET.toString('base64')}`
 const ATTRIBUTES = createHmac('sha256', SECRET).update('waybill v1ce').digest()
@@ -49,15 +53,17 @@ function signed(event: BareEvent): { headers: Record<string, string>; body: Buff
 }
 
 async function barePublisher(url: string): Promise<BarePublisher> {
-  const agent = new Agent({ keepAlive: true, maxSockets: CONNECTIONS, maxFreeSockets: CONNECTIONS, timeout: 15_000 })
+  const agent = new Agent({ keepAlive: true, maxSockets: CONNECTIONS, maxFreeSockets: CONNECTIONS, timeout: TIMEOUT })
   const { hostname, port } = new URL(url)
   const post = (event: BareEvent) => {
     const { headers, body } = signed(event)
     return new Promise<void>((resolve, reject) => {
-      const sent = request({ hostname, port, method: 'POST', path: '/', agent, headers }, (response) => {
+      const options = { hostname, port, method: 'POST', path: '/', agent, headers, timeout: TIMEOUT }
+      const sent = request(options, (response) => {
         if (response.statusCode !== 204) reject(new Error(`answered ${response.statusCode}`))
         response.resume().on('end', resolve).on('error', reject)
       })
+      sent.on('timeout', () => sent.destroy(new Error('no answer')))
       sent.on('error', reject).end(body)
     })
   }
@@ -78,7 +84,12 @@ async function barePublisher(url: string): Promise<BarePublisher> {
 async function listening(url: string, onBody: (incoming: IncomingMessage, body: Buffer) => number): Promise<Server> {
   const server = createServer((incoming, outgoing) => {
     const chunks: Buffer[] = []
-    incoming.on('data', (chunk: Buffer) => chunks.push(chunk))
+    let size = 0
+    incoming.on('data', (chunk: Buffer) => {
+      size += chunk.length
+      if (size <= LARGEST) chunks.push(chunk)
+      else incoming.destroy()
+    })
     incoming.on('end', () => {
       const body = chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks)
       outgoing.writeHead(onBody(incoming, body)).end()
@@ -149,9 +160,9 @@ export const httpBench: BrokerBench = {
   server: undefined,
   how: {
     'ours publish': `signed, ${CONNECTIONS} at once over kept connections, to a receiver that answers 204`,
-    'bare publish': 'node:http, the same signature and as many connections',
+    'bare publish': 'node:http, the same signature, timeout and as many connections',
     'ours consume': `nodeListener, signatures verified, ${2 * CONNECTIONS} connections, answered after the handler`,
-    'bare consume': 'node:http, the same signatures verified, answered after the handler',
+    'bare consume': 'node:http, the same signatures and ages verified, bodies limited, answered after the handler',
   },
   stage,
   publisher: (url, tuned) =>

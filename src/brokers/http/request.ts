@@ -1,20 +1,41 @@
-import { type Agent, type ClientRequest, type IncomingMessage, request as plainRequest } from 'node:http'
+import {
+  type Agent,
+  type ClientRequest,
+  type IncomingMessage,
+  request as plainRequest,
+  type RequestOptions,
+} from 'node:http'
 import { request as secureRequest } from 'node:https'
-import { type Clock, WaybillError } from '../../core/index.ts'
+import { urlToHttpOptions } from 'node:url'
+import { WaybillError } from '../../core/index.ts'
 import type { Answer } from './answer.ts'
+import type { Deadlines } from './deadlines.ts'
 
 /** As much of an answer's body is read as keeps the connection usable; whoever sends more loses it. */
 const MOST_BODY = 64 * 1024
 
+/** A URL as `node:http` wants it. */
+export interface Target {
+  readonly host: string
+  readonly request: Pick<RequestOptions, 'protocol' | 'hostname' | 'port' | 'path'>
+}
+
+export function targetOf(url: URL): Target {
+  const { protocol, hostname, port, path } = urlToHttpOptions(url) as Target['request']
+  return { host: url.host, request: { protocol, hostname, ...(port === undefined ? {} : { port }), path } as never }
+}
+
 export interface Post {
-  readonly url: URL
+  readonly target: Target
   readonly agent: Agent
   readonly headers: Readonly<Record<string, string>>
   readonly body: Uint8Array
   /** Milliseconds, for all of it. */
   readonly timeout: number
+  readonly deadlines: Deadlines
   readonly signal: AbortSignal
-  readonly clock: Clock
+  /** Who is told when it aborts: one listener is for all requests of a call. */
+  readonly flying: Set<(reason: unknown) => void>
 }
 
 /**
@@ -36,16 +57,17 @@ class StaleConnection extends WaybillError {
   }
 }
 
-function postOnce({ url, agent, headers, body, timeout, signal, clock }: Post): Promise<Answer> {
+function postOnce({ target, agent, headers, body, timeout, deadlines, flying }: Post): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const over = new AbortController()
-    const make = url.protocol === 'https:' ? secureRequest : plainRequest
-    const request: ClientRequest = make(url, { method: 'POST', agent, headers: { ...headers } })
+    const make = target.request.protocol === 'https:' ? secureRequest : plainRequest
+    const request: ClientRequest = make({ ...target.request, method: 'POST', agent, headers })
     let answer: Answer | undefined
+    let over = false
     const end = (error?: unknown) => {
-      if (over.signal.aborted) return
-      over.abort()
-      signal.removeEventListener('abort', onAbort)
+      if (over) return
+      over = true
+      deadlines.delete(deadline)
+      flying.delete(giveUp)
       // Once there is a status, it stands, whatever becomes of the rest.
       if (answer !== undefined) resolve(answer)
       else reject(error)
@@ -54,7 +76,6 @@ function postOnce({ url, agent, headers, body, timeout, signal, clock }: Post): 
       end(error)
       request.destroy()
     }
-    const onAbort = () => giveUp(signal.reason)
     request.on('error', (error) => {
       const { code } = error as { code?: unknown }
       end(request.reusedSocket && code === 'ECONNRESET' ? new StaleConnection(error) : error)
@@ -64,11 +85,8 @@ function postOnce({ url, agent, headers, body, timeout, signal, clock }: Post): 
       drain(response, end)
     })
     request.on('close', () => end(new WaybillError('NO_ANSWER', 'the connection was closed without an answer')))
-    if (signal.aborted) return onAbort()
-    signal.addEventListener('abort', onAbort)
-    clock.sleep(timeout, over.signal).then(() => {
-      if (!over.signal.aborted) giveUp(new WaybillError('TIMEOUT', `no answer within ${timeout} ms`))
-    })
+    flying.add(giveUp)
+    const deadline = deadlines.add(timeout, () => giveUp(new WaybillError('TIMEOUT', `no answer within ${timeout} ms`)))
     request.end(body)
   })
 }
@@ -80,5 +98,6 @@ function drain(response: IncomingMessage, end: () => void): void {
     if (size > MOST_BODY) response.destroy()
   })
   response.on('error', end)
+  response.on('end', end)
   response.on('close', end)
 }

@@ -4,14 +4,17 @@ import { Agent as SecureAgent } from 'node:https'
 import { encodeData, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
 import { type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { type Judged, judge } from './answer.ts'
+import { Deadlines } from './deadlines.ts'
 import { encode } from './encoding.ts'
-import { post } from './request.ts'
+import { post, type Target, targetOf } from './request.ts'
 import { type HttpSenderOptions, type SenderSettings, senderSettings } from './sender-options.ts'
 import { Slots } from './slots.ts'
 
 /** What the messages of one call share: once the destination is away, the rest is not tried. */
 interface Call {
   readonly signal: AbortSignal
+  /** Its requests, told when it is aborted. */
+  readonly flying: Set<(reason: unknown) => void>
   away: unknown
 }
 
@@ -27,6 +30,9 @@ export class HttpSender implements Publisher {
   readonly #settings: SenderSettings
   readonly #slots: Slots
   readonly #agents: { readonly 'http:': PlainAgent; readonly 'https:': SecureAgent }
+  readonly #deadlines: Deadlines
+  /** Of the one destination, where there is one. */
+  readonly #target: Target | undefined
   #notBefore = 0
 
   constructor(options: HttpSenderOptions) {
@@ -35,6 +41,8 @@ export class HttpSender implements Publisher {
     this.name = settings.name
     this.#settings = settings
     this.#slots = new Slots(concurrency)
+    this.#deadlines = new Deadlines(settings.clock)
+    this.#target = settings.fixed === undefined ? undefined : targetOf(settings.fixed)
     const connections = { keepAlive: true, maxSockets: concurrency, maxFreeSockets: concurrency, lookup: guard.lookup }
     this.#agents = { 'http:': new PlainAgent(connections), 'https:': new SecureAgent({ ...tls, ...connections }) }
   }
@@ -57,47 +65,78 @@ export class HttpSender implements Publisher {
       const error = new Unavailable(`${this.name} asked for a pause, of which ${Math.ceil(wait)} ms are left`)
       return messages.map(() => ({ kind: 'down', error }))
     }
-    // Each request listens to it, and that is no leak.
+    // Each call listens to it, and that is no leak.
     setMaxListeners(0, signal)
-    const call: Call = { signal, away: undefined }
-    return Promise.all(messages.map((message) => this.#one(message, call)))
+    const call: Call = { signal, flying: new Set(), away: undefined }
+    const onAbort = () => {
+      call.away ??= signal.reason
+      for (const giveUp of call.flying) giveUp(signal.reason)
+    }
+    if (signal.aborted) onAbort()
+    else signal.addEventListener('abort', onAbort)
+    try {
+      return await this.#all(messages, call)
+    } finally {
+      signal.removeEventListener('abort', onAbort)
+    }
   }
 
   async close(): Promise<void> {
     for (const agent of Object.values(this.#agents)) agent.destroy()
   }
 
-  async #one(message: RawMessage, call: Call): Promise<Outcome> {
-    const release = await this.#slots.take()
-    try {
-      if (call.away !== undefined) return { kind: 'down', error: call.away }
-      const judged = await this.#send(message, call.signal)
-      return judged.kind === 'away' ? this.#away(judged, call) : judged
-    } finally {
-      release()
+  /** As many at a time as there are slots: each that is had takes one message after the other. */
+  async #all(messages: readonly RawMessage[], call: Call): Promise<readonly Outcome[]> {
+    const outcomes = new Array<Outcome>(messages.length)
+    let next = 0
+    const send = async () => {
+      const release = await this.#slots.take()
+      try {
+        while (next < messages.length) {
+          const at = next++
+          outcomes[at] = await this.#one(messages[at]!, call)
+        }
+      } finally {
+        release()
+      }
     }
+    const lanes = Math.min(messages.length, this.#settings.concurrency)
+    await Promise.all(Array.from({ length: lanes }, send))
+    return outcomes
   }
 
-  async #send(message: RawMessage, signal: AbortSignal): Promise<Judged> {
-    const { urlOf, headers, mode, secrets, guard, timeout, clock, longestRetryAfter } = this.#settings
-    let url: URL
+  async #one(message: RawMessage, call: Call): Promise<Outcome> {
+    if (call.away !== undefined) return { kind: 'down', error: call.away }
+    const judged = await this.#send(message, call)
+    return judged.kind === 'away' ? this.#away(judged, call) : judged
+  }
+
+  async #send(message: RawMessage, { signal, flying }: Call): Promise<Judged> {
+    const { headers, mode, secrets, timeout, clock, longestRetryAfter } = this.#settings
+    let target: Target
     let encoded: ReturnType<typeof encode>
     try {
-      url = urlOf(message)
+      target = this.#target ?? this.#targetOf(message)
       encoded = encode(encodeData(message), mode, secrets, clock.now())
-      guard.checkHost(url.hostname)
     } catch (error) {
       return refusal(error)
     }
     try {
-      const agent = this.#agents[url.protocol as 'http:' | 'https:']
-      const { body } = encoded
+      const agent = this.#agents[target.request.protocol as 'http:' | 'https:']
       const sent = { ...headers, ...encoded.headers }
-      const answer = await post({ url, agent, headers: sent, body, timeout, signal, clock })
+      const request = { target, agent, headers: sent, body: encoded.body, timeout, signal, flying }
+      const answer = await post({ ...request, deadlines: this.#deadlines })
       return judge(answer, clock.now(), longestRetryAfter)
     } catch (error) {
-      return failure(error, url.host, this.#settings.fixed !== undefined)
+      return failure(error, target.host, this.#target !== undefined)
     }
+  }
+
+  #targetOf(message: RawMessage): Target {
+    const { urlOf, guard } = this.#settings
+    const url = urlOf(message)
+    guard.checkHost(url.hostname)
+    return targetOf(url)
   }
 
   #away({ error, after }: Extract<Judged, { kind: 'away' }>, call: Call): Outcome {
