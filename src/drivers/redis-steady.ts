@@ -11,6 +11,7 @@ import {
   type RedisReply,
   type RedisScript,
 } from './redis.ts'
+import { type Copies, copiedScript } from './redis-wait.ts'
 
 /** A connection that is opened when it is needed, and again when it was lost. What was under way then is not repeated. */
 export class SteadyRedis implements RedisCommands {
@@ -37,6 +38,11 @@ export class SteadyRedis implements RedisCommands {
 
   script(script: RedisScript, keys: readonly string[], args: readonly RedisArg[]): Promise<RedisReply> {
     return this.#use((connection) => connection.script(script, keys, args))
+  }
+
+  /** The same, and so many replicas must have what it wrote. */
+  copied(script: RedisScript, keys: readonly [string, ...string[]], args: readonly RedisArg[], copies: Copies) {
+    return this.#use((connection) => copiedScript(connection, script, keys, args, copies))
   }
 
   /** One connection for several commands that must share it. */

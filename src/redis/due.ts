@@ -152,7 +152,7 @@ export class RedisDue {
     const more = marker === undefined ? [] : [shard.store.client.keyPrefix + marker]
     checkSameSlot('redisDue: revokedBy', [shard.base, ...more])
     const args = [id, String(at.getTime()), cutoffOf('decide', cutoff), ...enqueueArgs([entry])]
-    const [outcome, time] = listOf(await shard.run(outboxScripts.dueDecide, args, more))
+    const [outcome, time] = listOf(await shard.write(outboxScripts.dueDecide, args, more))
     const found = textOf(outcome) as DueOutcome
     if (found === 'enqueued') this.#outbox.committed(1, 0)
     return { outcome: found, at: textOf(time) === '' ? undefined : new Date(numberOf(time)), eventId }
@@ -185,7 +185,7 @@ export class RedisDue {
     id: string,
     args: readonly RedisArg[],
   ): Promise<boolean | undefined> {
-    if (tx === undefined) return numberOf(await this.#shardOf(id).run(script, args)) > 0
+    if (tx === undefined) return numberOf(await this.#shardOf(id).write(script, args)) > 0
     const unit = unitOf(tx)
     unit.add({ step, keys: [this.#outbox.shards.forUnit(unit, id, id).base], args })
     return undefined

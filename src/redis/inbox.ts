@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto'
-import { setMaxListeners } from 'node:events'
 import {
   type Clock,
   checkOptions,
@@ -28,6 +27,7 @@ import { Leases } from './leases.ts'
 import { scripts } from './scripts.ts'
 import { Together } from './together.ts'
 import { type Ending, type RedisTx, type Unit, unitOf } from './unit.ts'
+import { whenAborted } from './when-aborted.ts'
 
 /**
  * Longer than what a group gives again by itself takes. Every message is remembered for so long, so that it is memory
@@ -111,10 +111,10 @@ export class RedisInbox implements InboxStore<RedisTx> {
       throw error
     }
     this.#leases.hold(mark, unit.token)
-    if (signal !== undefined) listen(signal, release)
-    unit.atEnd(async (ending) => {
-      signal?.removeEventListener('abort', release)
-      await this.#ended(unit, mark, ending)
+    const forget = signal === undefined ? undefined : whenAborted(signal, release)
+    unit.atEnd((ending) => {
+      forget?.()
+      return this.#ended(unit, mark, ending)
     })
     return 'new'
   }
@@ -165,9 +165,9 @@ export class RedisInbox implements InboxStore<RedisTx> {
     }
   }
 
-  async #ended(unit: Unit, mark: string, ending: Ending): Promise<void> {
-    if (ending === 'committed') this.#leases.release(mark)
-    else await this.#release(unit, mark)
+  #ended(unit: Unit, mark: string, ending: Ending): void | Promise<void> {
+    if (ending !== 'committed') return this.#release(unit, mark)
+    this.#leases.release(mark)
   }
 
   /** Whoever comes next need not wait for the lease to run out. When it cannot be told, he does. */
@@ -195,12 +195,6 @@ export class RedisInbox implements InboxStore<RedisTx> {
 function foreign(mark: string, cause?: unknown): WaybillError {
   const text = `inbox: there is no mark of ours in the key of that name; remove it, or choose another tag: ${JSON.stringify(mark)}`
   return new WaybillError('WRONG_KEY_TYPE', text, cause === undefined ? undefined : { cause })
-}
-
-/** As many handlers as there are share a flow's signal; Node takes more than ten listeners for a leak. */
-function listen(signal: AbortSignal, listener: () => void): void {
-  setMaxListeners(0, signal)
-  signal.addEventListener('abort', listener, { once: true })
 }
 
 function checkKey({ subscriber, source, id }: InboxKey): void {

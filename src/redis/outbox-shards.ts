@@ -10,13 +10,16 @@ import {
   textOf,
 } from '../drivers/redis.ts'
 import { slotOf } from '../drivers/redis-slot.ts'
+import type { SteadyRedis } from '../drivers/redis-steady.ts'
+import type { Copies } from '../drivers/redis-wait.ts'
 import type { Unit } from './unit.ts'
 
 /** What is needed of a store: its slot, and the way to its server. */
 export interface ShardStore {
   readonly tag: string
   readonly client: RedisClient
-  readonly connection: RedisCommands
+  readonly connection: SteadyRedis
+  readonly copies: Copies
 }
 
 /** Which keys a shard has beside its base name, and what they hold. */
@@ -58,8 +61,18 @@ export class Shard {
   }
 
   async run(script: RedisScript, args: readonly RedisArg[], moreKeys: readonly string[] = []): Promise<RedisReply> {
+    return await this.#checked(() => this.#redis.script(script, [this.base, ...moreKeys], args))
+  }
+
+  /** Runs a script that writes what must not be lost with a master: as many replicas have it as the store asks for. */
+  async write(script: RedisScript, args: readonly RedisArg[], moreKeys: readonly string[] = []): Promise<RedisReply> {
+    const { connection, copies } = this.store
+    return await this.#checked(() => connection.copied(script, [this.base, ...moreKeys], args, copies))
+  }
+
+  async #checked(work: () => Promise<RedisReply>): Promise<RedisReply> {
     try {
-      return await this.#redis.script(script, [this.base, ...moreKeys], args)
+      return await work()
     } catch (error) {
       // The server does not say which key.
       if (isKind(error, 'WRONGTYPE')) await this.check()

@@ -10,6 +10,7 @@ import { OutboxRepair, type RepairOptions } from './outbox-repair.ts'
 import { outboxScripts } from './outbox-scripts.ts'
 import { type Shard, Shards } from './outbox-shards.ts'
 import type { Redis } from './redis.ts'
+import { Together } from './together.ts'
 import { type RedisTx, type Unit, unitOf } from './unit.ts'
 
 export interface RedisOutboxOptions {
@@ -41,6 +42,8 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   readonly #stores: readonly Redis[]
   readonly #hints = new Hints()
   readonly #topicOf: (message: Message) => string
+  /** What is enqueued on its own in one turn shares a script. */
+  readonly #alone: ReadonlyMap<Shard, Together<readonly Entry[], void>>
 
   constructor(options: RedisOutboxOptions) {
     checkOptions('redisOutbox', options, ['on', 'name', 'topic', 'retention'])
@@ -58,6 +61,9 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
     this.#stores = stores
     this.#topicOf = typeof topic === 'function' ? topic : () => topic
     this.shards = new Shards(stores, name)
+    this.#alone = new Map(
+      this.shards.all.map((shard) => [shard, new Together((parts) => this.#write(shard, parts.flat()))]),
+    )
     this.name = stores.length === 1 ? `{${stores[0]!.tag}}:${name}` : name
     const retention = milliseconds(options.retention ?? '7d', 'redisOutbox: retention')
     this.admin = new RedisOutboxAdmin(this.name, this.shards, retention)
@@ -92,8 +98,7 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   async enqueueAlone(events: Message | readonly Message[], options?: EnqueueOptions): Promise<string | string[]> {
     const entries = this.#entries(events, options)
     for (const [shard, part] of grouped(entries, ({ key, id }) => this.shards.of(key ?? id))) {
-      const known = numberOf(await shard.run(outboxScripts.enqueue, enqueueArgs(part)))
-      this.committed(part.length, known)
+      await this.#alone.get(shard)!.ask(part, bytesOf(part))
     }
     return answer(events, entries)
   }
@@ -133,6 +138,12 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
     return [events].flat().map((event) => this.entryOf(event as Message, options))
   }
 
+  async #write(shard: Shard, entries: readonly Entry[]): Promise<readonly void[]> {
+    const known = numberOf(await shard.write(outboxScripts.enqueue, enqueueArgs(entries)))
+    this.committed(entries.length, known)
+    return []
+  }
+
   #queue(unit: Unit, shard: Shard, entries: readonly Entry[]): void {
     unit.add({
       step: 'outbox-enqueue',
@@ -168,6 +179,10 @@ function grouped(entries: readonly Entry[], shardOf: (entry: Entry) => Shard): M
     group.push(entry)
   }
   return groups
+}
+
+function bytesOf(entries: readonly Entry[]): number {
+  return entries.reduce((sum, { body }) => sum + body.length, 0)
 }
 
 function answer(events: unknown, entries: readonly Entry[]): string | string[] {

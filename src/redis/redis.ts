@@ -11,6 +11,7 @@ import type { RedisClient } from '../drivers/redis.ts'
 import { type DurabilityOptions, durabilityOf } from '../drivers/redis-checks.ts'
 import { type RedisLike, redisOf } from '../drivers/redis-recognise.ts'
 import { SteadyRedis } from '../drivers/redis-steady.ts'
+import type { Copies } from '../drivers/redis-wait.ts'
 import type { Phase, Stoppable } from '../flow/index.ts'
 import { checkedClient } from './checks.ts'
 import { RedisInbox, type RedisInboxOptions } from './inbox.ts'
@@ -50,6 +51,8 @@ export class Redis extends RedisUnitOfWork implements Stoppable {
   readonly connection: SteadyRedis
   readonly client: RedisClient
   readonly tag: string
+  /** How many replicas must have what is written before it counts. */
+  readonly copies: Copies
 
   constructor(options: RedisOptions) {
     const where = 'redis'
@@ -82,6 +85,7 @@ export class Redis extends RedisUnitOfWork implements Stoppable {
     this.connection = connection
     this.name = `redis ${tag}`
     this.tag = tag
+    this.copies = durability
     this.inbox = inbox
     this.outbox = new RedisStreamOutbox({ own, current: () => this.current() }, options.outbox)
   }

@@ -81,8 +81,8 @@ export const mutations: Mutation[] = [
   {
     name: 'whoever was told to give up keeps the mark',
     file: `${store}/inbox.ts`,
-    find: 'if (signal !== undefined) listen(signal, release)',
-    replace: '',
+    find: 'signal === undefined ? undefined : whenAborted(signal, release)',
+    replace: 'undefined as (() => void) | undefined',
     test: `${tests}/inbox.test.ts`,
     expects: 'told to give up',
     needs,
@@ -90,8 +90,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a handler that fails keeps its mark',
     file: `${store}/inbox.ts`,
-    find: "if (ending === 'committed') this.#leases.release(mark)",
-    replace: 'if (ending) this.#leases.release(mark)',
+    find: "if (ending !== 'committed') return this.#release(unit, mark)",
+    replace: '',
     test: `${tests}/inbox.test.ts`,
     expects: 'gives its mark up at once',
     needs,

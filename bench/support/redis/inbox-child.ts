@@ -8,8 +8,8 @@ import { redisStreams } from 'waybill/redis-streams'
 import { serveRounds } from '../brokers/rounds.ts'
 import { OrderPlaced, placed } from '../pg-events.ts'
 
-const { url } = JSON.parse(process.argv[2]!) as { url: string }
-const READ = 1000
+const { url, concurrency } = JSON.parse(process.argv[2]!) as { url: string; concurrency: number }
+const BATCH = 1000
 
 recordMetrics({ client: client as never })
 await serveRounds({}, async ({ events }, watch) => {
@@ -18,13 +18,13 @@ await serveRounds({}, async ({ events }, watch) => {
   const streams = redisStreams({ client: connection })
   const stream = db.key('orders')
   const publisher = streams.publisher({ stream })
-  for (let from = 0; from < events; from += READ) {
-    const batch = Array.from({ length: Math.min(READ, events - from) }, (_, i) => placed(from + i))
+  for (let from = 0; from < events; from += BATCH) {
+    const batch = Array.from({ length: Math.min(BATCH, events - from) }, (_, i) => placed(from + i))
     await publisher.publish(batch as never, new AbortController().signal)
   }
   const router = new Router('bench').use(transactional(db)).on(OrderPlaced, () => watch.done(1))
-  const source = streams.source({ stream, group: 'bench', batch: READ / 2 })
-  const consumer = router.consume(source, { concurrency: READ, take: READ, buffer: { count: 2 * READ } })
+  const source = streams.source({ stream, group: 'bench', batch: Math.min(concurrency, 500) })
+  const consumer = router.consume(source, { concurrency, take: concurrency, buffer: { count: 2 * concurrency } })
   await consumer.start()
   await watch.all
   await consumer.stop()

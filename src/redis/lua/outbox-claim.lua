@@ -14,15 +14,23 @@ outbox_check(box)
 local token, lease, count, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local attempts, few, continues = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
 local claimed, dead, total, dropped, visited = {}, {}, 0, 0, 0
+-- Lua hands at most some thousand values to one call.
+local PAGE = 500
 
-local function claim(member, state, expired)
+-- Gives an entry to the claimer; who calls it writes that down.
+local function lease_out(member, state, body, expired)
+  state[S_STATE], state[S_AT], state[S_TOKEN] = 'leased', now + lease, token
+  total = total + #body
+  local at = #claimed
+  claimed[at + 1], claimed[at + 2], claimed[at + 3], claimed[at + 4] = member, state[S_ATTEMPTS], expired, body
+end
+
+local function claim(member, state)
   local body = redis.call('HGET', box.entries, outbox_id(member))
   outbox_leave(box, member, state)
-  state[S_STATE], state[S_AT], state[S_TOKEN] = 'leased', now + lease, token
+  lease_out(member, state, body, '1')
   outbox_save(box, member, state)
   redis.call('ZADD', box.leased, state[S_AT], member)
-  total = total + #body
-  for _, part in ipairs({ member, state[S_ATTEMPTS], expired, body }) do claimed[#claimed + 1] = part end
 end
 
 -- Whether one more fits; the first always does.
@@ -51,40 +59,82 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', now, 'LI
   elseif #claimed < count * 4 and fits(member) then
     state[S_ATTEMPTS] = state[S_ATTEMPTS] + 1
     state[S_ERROR] = 'the relay that worked on it let its lease run out'
-    claim(member, state, '1')
+    claim(member, state)
     full = true
   end
 end
 
+-- What is claimed in one page is written in one go. Whatever else must be written first sees it written.
+local heads, taken = {}, {}
+local function write()
+  if #taken == 0 then return end
+  local members, leased, states, first, retrying = {}, {}, {}, {}, {}
+  for n, one in ipairs(taken) do
+    local member, state = one[1], one[2]
+    members[n] = member
+    leased[2 * n - 1], leased[2 * n] = state[S_AT], member
+    states[2 * n - 1], states[2 * n] = outbox_id(member), cmsgpack.pack(state)
+    if one[3] then first[#first + 1], first[#first + 2] = state[S_KEY], member end
+    if one[4] then retrying[#retrying + 1] = member end
+  end
+  redis.call('ZREM', box.pending, unpack(members))
+  if #retrying > 0 then redis.call('ZREM', box.retrying, unpack(retrying)) end
+  if #first > 0 then redis.call('HSET', box.heads, unpack(first)) end
+  redis.call('HSET', box.states, unpack(states))
+  redis.call('ZADD', box.leased, unpack(leased))
+  heads, taken = {}, {}
+end
+
+local function head_of(key)
+  if heads[key] == nil then heads[key] = redis.call('HGET', box.heads, key) end
+  return heads[key]
+end
+
 while not full and #claimed < count * 4 and visited < count * 4 + 100 do
-  local due = redis.call('ZRANGEBYSCORE', box.pending, '-inf', now, 'LIMIT', 0, count - #claimed / 4)
+  local due = redis.call('ZRANGEBYSCORE', box.pending, '-inf', now, 'LIMIT', 0, math.min(PAGE, count - #claimed / 4))
   if #due == 0 then break end
-  for _, member in ipairs(due) do
+  local ids, keys = {}, {}
+  for n, member in ipairs(due) do ids[n] = outbox_id(member) end
+  local states = redis.call('HMGET', box.states, unpack(ids))
+  for n = 1, #due do
+    states[n] = outbox_unpacked(states[n])
+    if states[n] and states[n][S_KEY] then keys[#keys + 1] = states[n][S_KEY] end
+  end
+  if #keys > 0 then
+    for n, head in ipairs(redis.call('HMGET', box.heads, unpack(keys))) do heads[keys[n]] = head end
+  end
+  for n, member in ipairs(due) do
     visited = visited + 1
-    local body = redis.call('HEXISTS', box.entries, outbox_id(member)) == 1
-    local state = outbox_state(box, member)
+    local body = redis.call('HGET', box.entries, ids[n])
+    local state = states[n]
     local word = state and state[S_STATE]
     if not body then
+      write()
       drop(box.pending, member, state and word ~= 'published' and word ~= 'dead' and state)
+      heads = {}
     elseif not state then
-      outbox_restore(box, member, redis.call('HGET', box.entries, outbox_id(member)), now)
+      write()
+      outbox_restore(box, member, body, now)
+      heads = {}
     elseif word ~= 'ready' and word ~= 'scheduled' and word ~= 'retrying' then
       redis.call('ZREM', box.pending, member)
-    elseif not fits(member) then
+    elseif #claimed > 0 and total + #body > bytes then
       full = true
       break
     else
       local key = state[S_KEY]
-      local head = key and redis.call('HGET', box.heads, key)
+      local head = key and head_of(key)
       if head and head ~= member then
         outbox_leave(box, member, state)
         outbox_hold(box, member, state)
       else
-        if key and not head then redis.call('HSET', box.heads, key, member) end
-        claim(member, state, '0')
+        if key then heads[key] = member end
+        lease_out(member, state, body, '0')
+        taken[#taken + 1] = { member, state, key and not head, word == 'retrying' }
       end
     end
   end
+  write()
 end
 
 -- Leases that have run out are told apart: whoever may not claim them now must not come back at once for them.

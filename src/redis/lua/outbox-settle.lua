@@ -22,7 +22,7 @@ local function publish(from, to)
   local ids = {}
   for i = from, to, 2 do ids[#ids + 1] = outbox_id(ARGV[i]) end
   local packed = redis.call('HMGET', box.states, unpack(ids))
-  local leased, sent, states, gone, keys = {}, {}, {}, {}, {}
+  local leased, sent, states, gone, keys, first = {}, {}, {}, {}, {}, {}
   local seen = {}
   for n, id in ipairs(ids) do
     local member, state = ARGV[from + (n - 1) * 2], outbox_unpacked(packed[n])
@@ -31,7 +31,7 @@ local function publish(from, to)
     else
       seen[id] = true
       leased[#leased + 1] = member
-      if state[S_KEY] then keys[#keys + 1] = { state[S_KEY], member } end
+      if state[S_KEY] then keys[#keys + 1], first[#first + 1] = state[S_KEY], member end
       if deletes then
         gone[#gone + 1] = id
       else
@@ -52,9 +52,13 @@ local function publish(from, to)
     redis.call('HSET', box.states, unpack(states))
     redis.call('ZADD', box.sent, unpack(sent))
   end
-  for _, pair in ipairs(keys) do
-    if redis.call('HGET', box.heads, pair[1]) == pair[2] then outbox_advance(box, pair[1], now) end
+  if #keys == 0 then return end
+  -- No member is the head of two keys, and no key has two heads.
+  local open = {}
+  for n, head in ipairs(redis.call('HMGET', box.heads, unpack(keys))) do
+    if head == first[n] then open[#open + 1] = keys[n] end
   end
+  outbox_advance_all(box, open, now)
 end
 
 local last = 3 + done * 2

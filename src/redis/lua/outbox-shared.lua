@@ -124,6 +124,43 @@ local function outbox_advance(box, key, now)
   end
 end
 
+-- The same for many keys: one call for all, but for the look at what is held.
+local function outbox_advance_all(box, keys, now)
+  local firsts, members, ids, without, from = {}, {}, {}, {}, {}
+  local any = redis.call('ZCARD', box.held) > 0
+  for _, key in ipairs(keys) do
+    local range = #key .. ':' .. key
+    local first = any and redis.call('ZRANGEBYLEX', box.held, '[' .. range .. ':', '(' .. range .. ';', 'LIMIT', 0, 1)[1]
+    if first then
+      firsts[#firsts + 1], members[#members + 1], from[#from + 1] = first, string.sub(first, -MEMBER_LENGTH), key
+      ids[#ids + 1] = outbox_id(first)
+    else
+      without[#without + 1] = key
+    end
+  end
+  if #without > 0 then redis.call('HDEL', box.heads, unpack(without)) end
+  if #firsts == 0 then return end
+  local packed = redis.call('HMGET', box.states, unpack(ids))
+  local gone, heads, states, pending = {}, {}, {}, {}
+  for n, member in ipairs(members) do
+    local state = outbox_unpacked(packed[n])
+    if state and state[S_STATE] == 'held' then
+      state[S_STATE], state[S_DUE] = 'ready', math.min(state[S_DUE], now)
+      gone[#gone + 1] = firsts[n]
+      heads[#heads + 1], heads[#heads + 2] = from[n], member
+      states[#states + 1], states[#states + 2] = ids[n], cmsgpack.pack(state)
+      pending[#pending + 1], pending[#pending + 2] = state[S_DUE], member
+    else
+      outbox_advance(box, from[n], now)
+    end
+  end
+  if #gone == 0 then return end
+  redis.call('ZREM', box.held, unpack(gone))
+  redis.call('HSET', box.heads, unpack(heads))
+  redis.call('HSET', box.states, unpack(states))
+  redis.call('ZADD', box.pending, unpack(pending))
+end
+
 -- Out of :pending, :leased, :held, :dead or :sent, whichever it is in.
 local function outbox_leave(box, member, state)
   local word = state[S_STATE]
