@@ -5,6 +5,7 @@ import type { Changes } from './changes.ts'
 import { Hand, type HandSettings } from './hand.ts'
 import { outcomeOf } from './outcome.ts'
 import type { Outcome } from './publisher.ts'
+import { sharedController } from './shared-signal.ts'
 import type { Delivery, Session } from './source.ts'
 import { type HandleMany, type HandleOne, isThenable, type Step } from './step.ts'
 import type { Window } from './window.ts'
@@ -33,7 +34,7 @@ export class Pump<D extends Delivery<Message>> {
   readonly #settings: PumpSettings<D>
   readonly #window: Window
   readonly #session: Session<D>
-  readonly #abort = new AbortController()
+  readonly #abort = sharedController()
   readonly #calls: Call<D>[] = []
   readonly #idle: Call<D>[] = []
   #alone = false

@@ -1,4 +1,5 @@
 import { type Clock, type Message, WaybillError } from '../core/index.ts'
+import { sharedController } from './shared-signal.ts'
 import type { Delivery } from './source.ts'
 import { isThenable, type Step } from './step.ts'
 
@@ -64,7 +65,7 @@ class Deadlines {
       current.last = now
       return current
     }
-    const controller = new AbortController()
+    const controller = sharedController()
     if (this.signal.aborted) controller.abort(this.signal.reason)
     this.#current = { controller, signal: controller.signal, began: now, last: now, waiting: new Set() }
     return this.#current

@@ -116,7 +116,7 @@ class Script<M extends Message> implements ScriptedSource<M> {
     return {
       lost: controller.signal,
       take: async (demand) => this.#take(demand, inHand),
-      wait: (_ms, signal) => Promise.race([this.#change(), aborted(signal), aborted(controller.signal)]),
+      wait: (_ms, signal) => this.#wait([signal, controller.signal]),
       settle: async (batch) => this.#settle(batch, inHand),
       close: async () => {
         this.closed++
@@ -158,13 +158,16 @@ class Script<M extends Message> implements ScriptedSource<M> {
     return new Promise((resolve) => this.#waiting.add(resolve))
   }
 
-  #tell(): void {
+  async #wait(signals: readonly AbortSignal[]): Promise<void> {
+    if (signals.some(({ aborted }) => aborted)) return
+    const over = this.#change()
+    for (const signal of signals) signal.addEventListener('abort', this.#tell)
+    await over
+    for (const signal of signals) signal.removeEventListener('abort', this.#tell)
+  }
+
+  readonly #tell = (): void => {
     for (const wake of this.#waiting) wake()
     this.#waiting.clear()
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve()
-  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
 }

@@ -358,6 +358,31 @@ describe('runOnce', () => {
     expect(store.events.at(-1)).toEqual({ kind: 'close' })
   })
 
+  it('lets any number of handlers listen to their signal without a warning of Node', async () => {
+    const warnings: Error[] = []
+    const note = (warning: Error) => warnings.push(warning)
+    process.on('warning', note)
+    for (const limits of [{}, { timeout: 1000 }]) {
+      const clock = new FakeClock()
+      const gate = new Gate()
+      const each = (delivery: Held, signal: AbortSignal) => {
+        signal.addEventListener('abort', () => {})
+        return gate.each(delivery, signal)
+      }
+      const flow = flowOf(clock, new Store(clock).addMany(20), { each }, { concurrency: 20, ...limits })
+      const running = flow.runOnce()
+      await clock.settle()
+      expect(gate.calls).toHaveLength(20)
+      for (const call of gate.calls) call.end()
+      expect(await running).toMatchObject({ done: 20 })
+      await flow.stop()
+    }
+    // A warning is told in the next turn.
+    await new Promise((resolve) => setImmediate(resolve))
+    process.off('warning', note)
+    expect(warnings).toEqual([])
+  })
+
   it('gives back what the destination was down for', async () => {
     const clock = new FakeClock()
     const store = new Store(clock).addMany(5)
