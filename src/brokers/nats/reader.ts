@@ -41,6 +41,8 @@ export class PullReader {
   #pull: Pull | undefined
   #stopped = false
   #next = 0
+  /** The last request brought as many as were asked for. */
+  cameFull = false
   /** The last one did not fit into the bytes asked for: ask for it alone, however large. */
   #alone = false
   #wanted = { count: 1, bytes: Number.POSITIVE_INFINITY }
@@ -126,6 +128,7 @@ export class PullReader {
   #end(error?: unknown, what?: Trouble): void {
     if (this.#pull === undefined) return
     clearTimeout(this.#pull.timer)
+    this.cameFull = this.#pull.left === 0
     this.#pull = undefined
     this.#events.onEnd(error, what)
   }

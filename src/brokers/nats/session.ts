@@ -37,6 +37,7 @@ export class NatsSession implements Session<NatsDelivery> {
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
+  #waking = false
   /** Until when what is in hand is ours for certain. */
   #deadline = Number.POSITIVE_INFINITY
   /** When the oldest of what has come since the last extension was asked for, or when that was. */
@@ -75,12 +76,17 @@ export class NatsSession implements Session<NatsDelivery> {
     return await taking
   }
 
-  async #take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly NatsDelivery[]> {
+  async #take({ count, bytes, next }: Demand, signal: AbortSignal): Promise<readonly NatsDelivery[]> {
     const until = this.#settings.clock.monotonic() + this.#settings.block
     while (!this.#over && !signal.aborted) {
       await this.#guard(() => this.#intake.look())
       await this.#guard(() => this.#intake.clear())
-      if (this.#intake.stocked) return signal.aborted ? [] : this.#intake.give(count, bytes)
+      if (this.#intake.stocked) {
+        if (signal.aborted) return []
+        // There is more where that came from: it comes while this is worked on.
+        if (next !== undefined && this.#reader.cameFull) this.#reader.want({ count: next, bytes })
+        return this.#intake.give(count, bytes)
+      }
       this.#reader.want({ count, bytes })
       if (this.#settings.clock.monotonic() >= until) return []
       await this.#pause(until, signal)
@@ -198,7 +204,11 @@ export class NatsSession implements Session<NatsDelivery> {
     if (!this.#intake.accept(message)) return
     this.#since = Math.min(this.#since, asked)
     this.#deadline = Math.min(this.#deadline, asked + this.#parts.ackWait * SAFE)
-    if (this.#waiting.size > 0) this.#wake()
+    if (this.#waiting.size > 0 && !this.#waking) {
+      // What else comes in this turn is taken, and acked, together with it.
+      this.#waking = true
+      setImmediate(this.#wake)
+    }
   }
 
   /** Until something changed, `until` or `signal`. */
@@ -215,7 +225,8 @@ export class NatsSession implements Session<NatsDelivery> {
     this.#waiting.delete(woken)
   }
 
-  #wake(): void {
+  readonly #wake = (): void => {
+    this.#waking = false
     for (const woken of this.#waiting) woken.abort(WOKEN)
     this.#waiting.clear()
   }

@@ -51,6 +51,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   #moves: Move[] = []
   readonly #decided = new Set<AmqpDelivery>()
   #moving: Promise<void> | undefined
+  #waking = false
   #closed = false
 
   constructor(settings: SourceSettings, parts: SessionParts) {
@@ -168,7 +169,11 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     }
     this.#unacked.add(raw)
     this.#accept(raw)
-    if (this.#waiting.size > 0) this.#wake()
+    if (this.#waiting.size > 0 && !this.#waking) {
+      // What else comes in this turn is taken, and acked, together with it.
+      this.#waking = true
+      setImmediate(this.#wake)
+    }
   }
 
   #accept(raw: AmqpDelivery): void {
@@ -265,7 +270,8 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     })
   }
 
-  #wake(): void {
+  readonly #wake = (): void => {
+    this.#waking = false
     for (const woken of this.#waiting) woken.abort(WOKEN)
     this.#waiting.clear()
   }
