@@ -84,10 +84,7 @@ function writerOf(
   const hasTenant = metric.labels.includes('tenant')
   return (labels, value, times) => {
     if (hasType) labels['type'] = type(labels['type']!)
-    if (hasTenant) {
-      if (tenant === undefined) delete labels['tenant']
-      else labels['tenant'] = tenant(labels['tenant']!)
-    }
+    if (hasTenant && tenant !== undefined) labels['tenant'] = tenant(labels['tenant']!)
     send(labels, value, times)
   }
 }

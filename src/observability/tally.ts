@@ -15,7 +15,7 @@ export class CounterTally {
   add(labels: Labels, value: number): void {
     const key = keyOf(labels, this.#labelNames)
     const sum = this.#sums.get(key)
-    if (sum === undefined) this.#sums.set(key, { labels, value })
+    if (sum === undefined) this.#sums.set(key, { labels: only(labels, this.#labelNames), value })
     else sum.value += value
   }
 
@@ -91,6 +91,11 @@ export class HistogramTally {
     values.push({ metricName: `${this.name}_count`, labels, value: count })
     return values
   }
+}
+
+/** Without those that are no labels here: a registry refuses them. */
+function only(labels: Labels, names: readonly string[]): Labels {
+  return Object.fromEntries(names.map((name) => [name, labels[name]!]))
 }
 
 function keyOf(labels: Labels, names: readonly string[]): string {
