@@ -84,7 +84,10 @@ function postOnce({ target, agent, headers, body, timeout, deadlines, flying }: 
       answer = { status: response.statusCode ?? 0, retryAfter: response.headers['retry-after'] }
       drain(response, end)
     })
-    request.on('close', () => end(new WaybillError('NO_ANSWER', 'the connection was closed without an answer')))
+    request.on('close', () => {
+      // Every request ends so: an error is made only where it is one.
+      if (!over) end(new WaybillError('NO_ANSWER', 'the connection was closed without an answer'))
+    })
     flying.add(giveUp)
     const deadline = deadlines.add(timeout, () => giveUp(new WaybillError('TIMEOUT', `no answer within ${timeout} ms`)))
     request.end(body)
