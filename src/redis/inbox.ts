@@ -96,7 +96,12 @@ export class RedisInbox implements InboxStore<RedisTx> {
     const unit = unitOf(tx)
     if (unit.marks.has(mark)) return 'done'
     signal?.throwIfAborted()
-    const answer = await this.#receive(unit, mark)
+    let answer: string
+    try {
+      answer = answerOf(await this.#receiving.ask({ mark, token: unit.token }, mark.length))
+    } catch (error) {
+      throw refusal(mark, error)
+    }
     if (answer === 'done') return 'done'
     if (answer.startsWith('partly ')) throw partlyApplied(`an earlier attempt was applied in part (${answer})`)
     if (answer.startsWith('processing ')) return 'busy'
@@ -150,21 +155,6 @@ export class RedisInbox implements InboxStore<RedisTx> {
     await this.#leases.close()
   }
 
-  /** What the mark holds, or `new` when that is our token now. */
-  async #receive(unit: Unit, mark: string): Promise<string> {
-    try {
-      const answer = await this.#receiving.ask({ mark, token: unit.token }, mark.length)
-      if (Array.isArray(answer)) throw new RedisError(refusalText(textOf(answer[0])))
-      return answer === 1 ? 'new' : textOf(answer)
-    } catch (error) {
-      if (isKind(error, 'WRONGTYPE') || /wrong kind of value/i.test(messageOf(error))) {
-        throw foreign(mark, error)
-      }
-      if (isServerTrouble(error)) throw new Unavailable(`Redis refused: ${messageOf(error)}`, { cause: error })
-      throw error
-    }
-  }
-
   #ended(unit: Unit, mark: string, ending: Ending): void | Promise<void> {
     if (ending !== 'committed') return this.#release(unit, mark)
     this.#leases.release(mark)
@@ -190,6 +180,18 @@ export class RedisInbox implements InboxStore<RedisTx> {
       `inbox: key: ${describe(key)} is not a name; answer text that is not empty`,
     )
   }
+}
+
+/** What the mark holds, or `new` when that is our token now. */
+function answerOf(reply: RedisReply): string {
+  if (Array.isArray(reply)) throw new RedisError(refusalText(textOf(reply[0])))
+  return reply === 1 ? 'new' : textOf(reply)
+}
+
+function refusal(mark: string, error: unknown): unknown {
+  if (isKind(error, 'WRONGTYPE') || /wrong kind of value/i.test(messageOf(error))) return foreign(mark, error)
+  if (isServerTrouble(error)) return new Unavailable(`Redis refused: ${messageOf(error)}`, { cause: error })
+  return error
 }
 
 function foreign(mark: string, cause?: unknown): WaybillError {

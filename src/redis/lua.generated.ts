@@ -940,18 +940,21 @@ steps['due-record'] = { check = due_types, run = due_record }
 steps['due-reschedule'] = { check = due_types, run = due_reschedule }
 steps['due-cancel'] = { check = due_types, run = due_cancel }
 steps['due-revoke'] = { check = due_types, run = due_revoke }`,
-  'receive': `local function receive(mark, token)
-  if redis.call('SET', mark, token, 'PX', ARGV[1], 'NX') then return 1 end
-  local held = redis.call('GET', mark)
-  if held ~= token then return held end
-  redis.call('PEXPIRE', mark, ARGV[1])
-  return 1
-end
-
-local answers = {}
+  'receive': `local answers = {}
 for i = 1, #KEYS do
-  local ok, answer = pcall(receive, KEYS[i], ARGV[i + 1])
-  answers[i] = ok and answer or { tostring(type(answer) == 'table' and answer.err or answer) }
+  local mark, token = KEYS[i], ARGV[i + 1]
+  local answer = 1
+  if not redis.call('SET', mark, token, 'PX', ARGV[1], 'NX') then
+    local held = redis.pcall('GET', mark)
+    if type(held) == 'table' then
+      answer = { held.err }
+    elseif held == token then
+      redis.call('PEXPIRE', mark, ARGV[1])
+    else
+      answer = held
+    end
+  end
+  answers[i] = answer
 end
 return answers`,
   'release': `local released = 0

@@ -26,7 +26,8 @@ export class RedisUnitOfWork extends AmbientUnitOfWork<RedisTx> {
         return value
       } finally {
         unit.close()
-        await unit.ended(ending)
+        const waits = unit.ended(ending)
+        if (waits !== undefined) await waits
       }
     })
   }

@@ -164,8 +164,10 @@ export class Unit {
     this.#guard.end()
   }
 
-  async ended(ending: Ending): Promise<void> {
-    for (const end of this.#ends) await end(ending)
+  /** Nothing to wait for in most cases, and a promise costs every unit. */
+  ended(ending: Ending): Promise<unknown> | undefined {
+    const waits = this.#ends.map((end) => end(ending)).filter((wait) => wait !== undefined)
+    return waits.length === 0 ? undefined : Promise.all(waits)
   }
 
   #touch(keys: readonly string[]): void {

@@ -1,6 +1,6 @@
 import { beforeAll, expect, test } from 'vitest'
 import { classify, systemClock } from '../../src/core/index.ts'
-import { redisOutbox } from '../../src/redis/index.ts'
+import { redisDue, redisOutbox } from '../../src/redis/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { sample } from '../../src/testing/outbox-probe.ts'
 import { admin, type RedisNode, type RedisVersion, replicated, standalone } from '../support/redis-topologies.ts'
@@ -114,6 +114,19 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
       const bounded = await having(pair.master, 'min-replicas-to-write', '1', () => warnings(pair.master))
       const how = version === 'redis' ? /of the 10 s that min-replicas-to-write allows/ : /does not hold for scripts/
       expect(bounded).toEqual([expect.stringMatching(how)])
+    })
+
+    test('what is written outside a unit of work waits for its replicas too', async () => {
+      for (const replicas of [1, 2]) {
+        const db = storeOf(ioredis(pair.master.url), { durability: { replicas, within: replicas === 1 ? '30s' : 300 } })
+        const outbox = redisOutbox({ on: db })
+        const due = redisDue({ outbox })
+        const writes = [outbox.enqueueAlone(sample(1)), due.record({ id: 'offer-1', at: new Date(0) })]
+        const lacking = { status: 'rejected', reason: { message: expect.stringMatching(/1 of 2 replicas/) } }
+        for (const end of await Promise.allSettled(writes)) {
+          expect(end).toMatchObject(replicas === 1 ? { status: 'fulfilled' } : lacking)
+        }
+      }
     })
 
     test('whoever may not ask is told so, and works', async () => {

@@ -5,7 +5,7 @@ import type { RedisClient } from '../../src/drivers/redis.ts'
 import { redisOf } from '../../src/drivers/redis-recognise.ts'
 import { redisOutbox } from '../../src/redis/index.ts'
 import { MOST_TOGETHER, Together } from '../../src/redis/together.ts'
-import { faultProxy } from '../../src/testing/index.ts'
+import { faultProxy, recordTelemetry } from '../../src/testing/index.ts'
 import { sample } from '../../src/testing/outbox-probe.ts'
 import { describeWith, service } from '../support/services.ts'
 import { ioredis, keysOf, nodeRedis, reader, storeOf } from './support.ts'
@@ -228,6 +228,31 @@ for (const server of ['redis', 'redis6']) {
         expect(await look.mget(ids.map((id) => db.key(`count ${id}`)))).toEqual(ids.map(() => '1'))
         const marks = (await keysOf(look, db.tag)).filter((key) => key.includes('inbox:'))
         expect(marks).toHaveLength(ids.length + 1)
+      })
+
+      test('events that are enqueued alone at once share bounded calls, and what was there is left as it is', async () => {
+        const { client, calls } = noting(made(url))
+        const outbox = redisOutbox({ on: storeOf(client) })
+        const events = Array.from({ length: 100 }, (_, n) => sample(n, { key: `k${n % 7}` }))
+        await outbox.enqueueAlone(events[0]!)
+        calls.length = 0
+        const told = recordTelemetry(['outbox.enqueued'])
+        const ids = await Promise.all(events.map((event) => outbox.enqueueAlone(event)))
+        told.stop()
+        expect(ids).toEqual(events.map(({ id }) => id))
+        expect(calls.map(({ args }) => args / 5)).toEqual([MOST_TOGETHER.count, 100 - MOST_TOGETHER.count])
+        const sums = told.of('outbox.enqueued').map(({ count, duplicates }) => [count, duplicates])
+        expect(sums).toEqual([
+          [MOST_TOGETHER.count - 1, 1],
+          [100 - MOST_TOGETHER.count, 0],
+        ])
+        const listed = await outbox.admin.list({ key: 'k3' })
+        expect(listed.map(({ eventId }) => eventId).sort()).toEqual(
+          events
+            .filter(({ key }) => key === 'k3')
+            .map(({ id }) => id)
+            .sort(),
+        )
       })
 
       test('scripts that the server has forgotten are sent again, once for all', async () => {
