@@ -28,7 +28,7 @@ export interface LinkOptions {
 /** Questions that were sent together: they share one timer and one promise. */
 interface Batch {
   readonly questions: readonly Question[]
-  readonly answers: Answer[]
+  readonly answers: (Answer | undefined)[]
   open: number
   done(): void
 }
@@ -45,7 +45,8 @@ export class NatsLink {
   readonly #owned: boolean
   readonly #inbox: string
   readonly #answers: NatsSubscription
-  readonly #waiting = new Map<string, { batch: Batch; at: number }>()
+  /** By the number that is part of the subjects where their answers come back. */
+  readonly #waiting = new Map<string, Batch>()
   readonly #lost = new AbortController()
   readonly #listeners = new Set<(reason: unknown) => void>()
   #watching: AsyncIterable<unknown> | undefined
@@ -108,24 +109,26 @@ export class NatsLink {
   /** All of them are sent at once, in order; resolves when each has its answer, or none will come any more. */
   askAll(questions: readonly Question[], timeout = this.#options.timeout, signal?: AbortSignal): Promise<Answer[]> {
     return new Promise((resolve) => {
-      const stop = (reason: () => Error) => {
-        for (const [token, { batch: of, at }] of this.#waiting) if (of === batch) this.#answer(token, of, at, reason())
-      }
+      const id = (this.#next++).toString(36)
+      const stop = (reason: () => Error) => answerRest(batch, reason)
       const late = () => stop(() => new Unavailable(`NATS has not answered within ${timeout} ms`))
       const aborted = () => stop(() => new Unavailable('nobody waits for the answer any more'))
       const timer = setTimeout(late, timeout)
       const batch: Batch = {
         questions,
-        answers: new Array(questions.length),
+        answers: new Array(questions.length).fill(undefined),
         open: questions.length,
         done: () => {
+          this.#waiting.delete(id)
           clearTimeout(timer)
           signal?.removeEventListener('abort', aborted)
-          resolve(batch.answers)
+          resolve(batch.answers as Answer[])
         },
       }
       if (questions.length === 0) return batch.done()
-      for (let at = 0; at < questions.length; at++) this.#send(batch, at)
+      this.#waiting.set(id, batch)
+      const inbox = `${this.#inbox}${id}-`
+      for (let at = 0; at < questions.length; at++) this.#send(batch, at, inbox + at)
       signal?.addEventListener('abort', aborted, { once: true })
       if (signal?.aborted) aborted()
     })
@@ -136,20 +139,17 @@ export class NatsLink {
     if (this.#owned && !this.#connection.isClosed()) await this.#connection.close().catch(() => {})
   }
 
-  #send(batch: Batch, at: number): void {
+  #send(batch: Batch, at: number, reply: string): void {
     const { subject, data, headers } = batch.questions[at]!
-    const token = (this.#next++).toString(36)
-    this.#waiting.set(token, { batch, at })
     try {
       if (this.broken !== undefined) throw this.broken
-      const reply = this.#inbox + token
       this.#connection.publish(
         subject,
         data,
         headers === undefined ? { reply } : { reply, headers: { encode: () => headers } },
       )
     } catch (error) {
-      this.#answer(token, batch, at, unavailable(error))
+      answer(batch, at, unavailable(error))
     }
   }
 
@@ -159,19 +159,14 @@ export class NatsLink {
       this.#break(forbidden(error))
       return
     }
-    const token = message.subject.slice(this.#inbox.length)
-    const known = this.#waiting.get(token)
-    if (known === undefined) return
-    const { batch, at } = known
+    const { subject } = message
+    const dash = subject.indexOf('-', this.#inbox.length)
+    const batch = this.#waiting.get(subject.slice(this.#inbox.length, dash))
+    const at = Number(subject.slice(dash + 1))
+    const question = batch?.questions[at]
+    if (batch === undefined || question === undefined) return
     const nobody = message.data.length === 0 && message.headers?.code === NOBODY
-    this.#answer(token, batch, at, nobody ? new NoResponders(batch.questions[at]!.subject) : message)
-  }
-
-  #answer(token: string, batch: Batch, at: number, answer: Answer): void {
-    this.#waiting.delete(token)
-    batch.answers[at] = answer
-    batch.open--
-    if (batch.open === 0) batch.done()
+    answer(batch, at, nobody ? new NoResponders(question.subject) : message)
   }
 
   async #watch(): Promise<void> {
@@ -191,14 +186,18 @@ export class NatsLink {
   #refused(error: unknown): void {
     const { operation, subject } = error as { operation?: string; subject?: string }
     if (operation !== 'publish') return
-    for (const [token, { batch, at }] of this.#waiting) {
-      if (batch.questions[at]!.subject === subject) this.#answer(token, batch, at, forbidden(error))
+    for (const batch of [...this.#waiting.values()]) {
+      answerRest(
+        batch,
+        () => forbidden(error),
+        (question) => question.subject === subject,
+      )
     }
   }
 
   #break(reason: Error): void {
     this.#broken = reason
-    for (const [token, { batch, at }] of this.#waiting) this.#answer(token, batch, at, reason)
+    for (const batch of [...this.#waiting.values()]) answerRest(batch, () => reason)
     for (const listener of [...this.#listeners]) listener(reason)
   }
 
@@ -265,6 +264,20 @@ export class NatsClient {
     const known = this.#steady
     this.#steady = undefined
     await (await known?.catch(() => undefined))?.close()
+  }
+}
+
+/** The first answer counts. */
+function answer(batch: Batch, at: number, given: Answer): void {
+  if (batch.answers[at] !== undefined) return
+  batch.answers[at] = given
+  batch.open--
+  if (batch.open === 0) batch.done()
+}
+
+function answerRest(batch: Batch, reason: () => Error, which: (question: Question) => boolean = () => true): void {
+  for (let at = 0; at < batch.questions.length; at++) {
+    if (batch.answers[at] === undefined && which(batch.questions[at]!)) answer(batch, at, reason())
   }
 }
 

@@ -50,8 +50,11 @@ export function messageId(subject: string, { source, id }: RawMessage): string {
   return `${unspaced(source)} ${unspaced(id)} ${subject}`
 }
 
+const PLAIN = /^[!-$&-~]*$/
+
 // No encodeURIComponent: half a surrogate pair would make it throw.
 function unspaced(text: string): string {
+  if (PLAIN.test(text)) return text
   return text.replace(/[\s%\p{Cc}]/gu, (character) => `%${character.charCodeAt(0).toString(16)}.`)
 }
 
