@@ -3,7 +3,8 @@ import { type Connection, textArray } from '../drivers/sql.ts'
 import type { Demand } from '../flow/index.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
 import { Floor } from './owner-floor.ts'
-import { deliveriesOf, isBlocked, keyOf, type OutboxDelivery, type Row, sequenceOf, withinBytes } from './row.ts'
+import { Ranges } from './ranges.ts'
+import { deliveriesOf, isBlocked, keyOf, numberOf, type OutboxDelivery, type Row, withinBytes } from './row.ts'
 import { sql } from './sql.generated.ts'
 
 const LOOK_FOR_OPEN_KEYS_EVERY = 1000
@@ -33,7 +34,7 @@ export class OwnerScan {
   readonly #clock: Clock
   readonly #sql: Record<'ready' | 'timers' | 'held' | 'keys' | 'look' | 'large' | 'writers', string>
   readonly #deadContinues: boolean
-  readonly #inHand = new Map<string, OutboxDelivery>()
+  readonly #inHand = new Ranges()
   readonly #openKeys = new Set<string>()
   readonly #looksAhead: boolean
   #ahead: Scan | undefined
@@ -79,7 +80,7 @@ export class OwnerScan {
     const found: Row[] = []
     const blocked: Row[] = []
     const add = (rows: readonly Row[]) => {
-      for (const row of rows) if (!this.#inHand.has(sequenceOf(row))) (isBlocked(row) ? blocked : found).push(row)
+      for (const row of rows) if (!this.#inHand.has(numberOf(row))) (isBlocked(row) ? blocked : found).push(row)
     }
     if (rung) {
       this.lookEverywhere()
@@ -110,7 +111,7 @@ export class OwnerScan {
   }
 
   settled(delivery: OutboxDelivery, settlement: Settlement): void {
-    this.#inHand.delete(delivery.sequence)
+    this.#inHand.delete(Number(delivery.sequence))
     const { key } = delivery
     if (settlement.kind !== 'done' || delivery.state !== 'ready') this.#age++
     if (settlement.kind === 'release') this.lookEverywhere()
@@ -143,7 +144,7 @@ export class OwnerScan {
 
   /** Whether a take would find anything now. One cheap statement, for an idle relay. */
   async look(): Promise<boolean> {
-    const [row] = await this.#reader.read('look', this.#sql.look, [rangesOf(this.#numbers()), this.#begin()])
+    const [row] = await this.#reader.read('look', this.#sql.look, [String(this.#inHand), this.#begin()])
     const [ready, timer, blockers] = row!
     this.#nextTimer = timer === null ? Number.POSITIVE_INFINITY : Number(timer)
     const keys = blockers === 't' && this.#clock.monotonic() >= this.#keysAt
@@ -167,7 +168,7 @@ export class OwnerScan {
       scan = this.#scan(count)
       rows = await scan.rows
     }
-    const [lowest, highest] = [rows[0], rows.at(-1)].map((row) => row && Number(sequenceOf(row)))
+    const [lowest, highest] = [rows[0], rows.at(-1)].map((row) => row && numberOf(row))
     this.#floor.scanned(lowest ?? Number.POSITIVE_INFINITY, highest ?? -1, scan.inHand, scan.safe)
     if (rows.length > count) rows = rows.slice(0, count)
     this.#askWriters(rows.length)
@@ -180,10 +181,10 @@ export class OwnerScan {
   }
 
   #scan(count: number, taken: readonly Row[] = []): Scan {
-    const numbers = this.#numbers(taken)
-    const values = [String(count), rangesOf(numbers), this.#begin()]
-    const [inHand = Number.POSITIVE_INFINITY] = numbers
-    return { rows: this.#read('ready', values), age: this.#age, inHand, safe: this.#floor.safe }
+    const numbers = new Ranges(this.#inHand)
+    for (const row of taken) numbers.add(numberOf(row))
+    const values = [String(count), String(numbers), this.#begin()]
+    return { rows: this.#read('ready', values), age: this.#age, inHand: numbers.lowest, safe: this.#floor.safe }
   }
 
   /** Where to begin: every now and then at the very left, whatever we believe. */
@@ -208,14 +209,14 @@ export class OwnerScan {
   }
 
   async #timers(count: number): Promise<readonly Row[]> {
-    const rows = await this.#read('timers', [String(count), rangesOf(this.#numbers())])
+    const rows = await this.#read('timers', [String(count), String(this.#inHand)])
     // More may be due already; otherwise somebody may schedule one for the next second.
     this.#timersAt = rows.length >= count ? 0 : this.#clock.monotonic() + 1000
     return rows
   }
 
   async #held(count: number): Promise<readonly Row[]> {
-    const rows = await this.#read('held', [textArray([...this.#openKeys]), String(count), rangesOf(this.#numbers())])
+    const rows = await this.#read('held', [textArray([...this.#openKeys]), String(count), String(this.#inHand)])
     if (rows.length < count) {
       // What was in hand, or blocked, is told by its settlement, or found by the next look at the keys.
       this.#openKeys.clear()
@@ -232,15 +233,20 @@ export class OwnerScan {
     this.#keysAt = this.#clock.monotonic() + (full ? 0 : LOOK_FOR_OPEN_KEYS_EVERY)
   }
 
-  /** Within the byte limit, and at least one. What does not fit is found again: it was not remembered as in hand. */
+  /** Within the byte limit, and at least one. What does not fit is found again: it is not in hand. */
   async #deliveries(rows: readonly Row[], bytes: number): Promise<OutboxDelivery[]> {
     const fitting = withinBytes(rows, bytes)
-    if (fitting.length < rows.length) this.lookEverywhere()
-    const deliveries = await deliveriesOf(this.#reader, this.#sql.large, fitting)
+    let deliveries: OutboxDelivery[] = []
+    try {
+      deliveries = await deliveriesOf(this.#reader, this.#sql.large, fitting)
+    } finally {
+      // Also what was read ahead: it may hold later ones of the same keys.
+      if (deliveries.length < rows.length) this.lookEverywhere()
+    }
     for (const delivery of deliveries) {
       // Whoever let a lease run out may have died of it: that counts as an attempt.
       if (delivery.state === 'leased') delivery.attempts++
-      this.#inHand.set(delivery.sequence, delivery)
+      this.#inHand.add(Number(delivery.sequence))
     }
     return deliveries
   }
@@ -248,25 +254,6 @@ export class OwnerScan {
   #read(place: 'ready' | 'timers' | 'held', values: readonly string[]): Promise<readonly Row[]> {
     return this.#reader.read(place, this.#sql[place], values)
   }
-
-  /** The sequences in hand, and those of `taken`, in order. */
-  #numbers(taken: readonly Row[] = []): Float64Array {
-    const numbers = new Float64Array(this.#inHand.size + taken.length)
-    let size = 0
-    for (const sequence of this.#inHand.keys()) numbers[size++] = Number(sequence)
-    for (const row of taken) numbers[size++] = Number(sequenceOf(row))
-    return numbers.sort()
-  }
-}
-
-/** As ranges, because what is in hand was mostly read in one go: a few, where a list would be thousands. */
-function rangesOf(numbers: Float64Array): string {
-  let text = ''
-  for (let from = 0, to = 0; from < numbers.length; from = to) {
-    for (to = from + 1; numbers[to] === numbers[to - 1]! + 1; ) to++
-    text += `${from === 0 ? '' : ','}[${numbers[from]},${numbers[to - 1]}]`
-  }
-  return `{${text}}`
 }
 
 /** A scan of ready rows, and what was known when it began. */

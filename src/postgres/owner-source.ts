@@ -1,4 +1,4 @@
-import { type Clock, telemetry, WaybillError } from '../core/index.ts'
+import { type Clock, RELEASE, telemetry, WaybillError } from '../core/index.ts'
 import { type Connection, type Database, numberArray, textArray } from '../drivers/sql.ts'
 import { type Demand, type Session, type Settled, type Source, Task } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
@@ -154,7 +154,13 @@ class OwnerSession implements Session<OutboxDelivery> {
     if (deliveries.length > 0) this.#wake?.lower()
     if (blocked.length > 0) {
       const held = blocked.map((row) => ({ id: idOf(row), becomes: 'held' as const, attempts: attemptsOf(row) }))
-      await this.#mixed(held)
+      try {
+        await this.#mixed(held)
+      } catch (error) {
+        // Nobody will have these in hand: they must be found again.
+        for (const delivery of deliveries) this.#scan.settled(delivery, RELEASE)
+        throw error
+      }
       this.#scan.held(blocked)
     }
     return deliveries

@@ -18,6 +18,8 @@ export type Row = readonly Cell[]
 export const isLarge = (row: Row): boolean => row[13] === null && row[14] === null
 export const idOf = (row: Row): string => row[0] as string
 export const sequenceOf = (row: Row): string => row[1] as string
+/** The same as a number: they are far from where numbers lose digits. */
+export const numberOf = (row: Row): number => Number(row[1])
 export const stateOf = (row: Row): State => (row[2] as State | null) ?? 'ready'
 export const keyOf = (row: Row): string | undefined => (row[4] as string | null) ?? undefined
 export const typeOf = (row: Row): string => row[7] as string

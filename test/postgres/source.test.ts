@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Flow, outboxSource, Router } from '../../src/index.ts'
-import { outboxOn, Placed, type TestOutbox } from './support.ts'
+import { FakeClock } from '../../src/testing/index.ts'
+import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
 
 let t: TestOutbox
 
@@ -34,6 +35,27 @@ test.each(['owner', 'lease'] as const)('%s: a row in flight is not given again b
   expect(await session!.settle([[delivery!, { kind: 'done' }]])).toBe(0)
   expect(await session!.take(demand, session!.lost)).toEqual([])
   await session!.close()
+})
+
+test('a row that is given back is found again, though scans begin behind it by now', async () => {
+  await t.enqueue(Array.from({ length: 2500 }, (_, i) => Placed({ n: i })))
+  const clock = new FakeClock()
+  const source = outboxSource(t.outbox, { reader: 'owner', wake: false, lease: '1h', clock })
+  const session = (await source.open(new AbortController().signal))!
+  const take = (count: number) => session.take({ count, bytes: 1e9 }, session.lost)
+  const numbers = (taken: Awaited<ReturnType<typeof take>>) => taken.map(({ message }) => number(message))
+  // Twice it asks who writes; the scan after that raises the floor. A scan from the very left is not due meanwhile.
+  const first = await take(1000)
+  await clock.advance(100)
+  for (const count of [1000, 100, 100, 100]) await take(count)
+  await session.settle([[first[7]!, { kind: 'release' }]])
+  expect(numbers(await take(1))).toEqual([7])
+  // The same while a scan is under way, which takes it for being in hand.
+  const scanning = take(1)
+  await session.settle([[first[8]!, { kind: 'release' }]])
+  expect(numbers(await scanning)).toEqual([2300])
+  expect(numbers(await take(2))).toEqual([8, 2301])
+  await session.close()
 })
 
 test('a handler that takes longer than the lease keeps its row', async () => {
