@@ -20,8 +20,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a claim of the redis outbox leaves the entry where others find it',
     file: lua,
-    find: "  outbox_leave(box, member, state)\n  state[S_STATE], state[S_AT], state[S_TOKEN] = 'leased', now + lease, token",
-    replace: "  state[S_STATE], state[S_AT], state[S_TOKEN] = 'ready', now + lease, token",
+    find: '  write()\nend\n\n-- Leases that have run out',
+    replace: 'end\n\n-- Leases that have run out',
     test: store,
     expects: 'none is in flight twice',
     needs,
@@ -47,7 +47,7 @@ export const mutations: Mutation[] = [
   {
     name: 'the next of a key does not follow when the first is done',
     file: lua,
-    find: "if redis.call('HGET', box.heads, pair[1]) == pair[2] then outbox_advance(box, pair[1], now) end",
+    find: 'if head == first[n] then open[#open + 1] = keys[n] end',
     replace: '',
     test: store,
     expects: 'in order per key',
