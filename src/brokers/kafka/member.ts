@@ -153,10 +153,14 @@ export class Member implements ConsumerEvents {
   }
 
   #accept(from: Partition, record: KafkaRecord): void {
+    const { group } = this.#settings
     from.read(record.offset)
     const only = record.headers[ONLY_FOR]
-    if (only !== undefined && textOf(only) !== this.#settings.group) from.done(record.offset)
-    else from.offer(record)
+    if (only !== undefined && textOf(only) !== group) {
+      from.done(record.offset)
+      return
+    }
+    from.offer(record)
   }
 
   /** A partition whose oldest record is not done for long is not read for ever. */
