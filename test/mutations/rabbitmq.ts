@@ -18,8 +18,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a settlement of another session is not told as stale',
     file: `${broker}/session.ts`,
-    find: 'const foreign = batch.filter(([{ session }]) => session !== this).length',
-    replace: 'const foreign = 0',
+    find: 'ours.length === batch.length ? 0 : batch.filter(([{ session }]) => session !== this).length',
+    replace: '0',
     test: `${tests}/consumer.test.ts`,
     expects: 'an ack never goes to a channel',
     needs,
@@ -36,10 +36,10 @@ export const mutations: Mutation[] = [
   {
     name: 'acking the oldest together takes one along that is still in hand',
     file: `${broker}/unacked.ts`,
-    find: 'const oldest = this.#deliveries.keys().next().value ?? Number.POSITIVE_INFINITY',
-    replace: 'const oldest = Number.POSITIVE_INFINITY',
-    test: `${tests}/conformance.test.ts`,
-    needs,
+    find: 'const oldest = this.#advance()',
+    replace: 'const oldest = this.#advance() + Number.POSITIVE_INFINITY',
+    test: `${tests}/unacked.test.ts`,
+    expects: 'nobody else is taken along',
   },
   {
     name: 'a returned message counts as arrived',

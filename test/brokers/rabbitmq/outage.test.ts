@@ -74,48 +74,55 @@ describeWith(['rabbitmq'], 'rabbitmq: outages of the server', () => {
     await broker.close()
   })
 
-  test('an alarm: publishing is down and says why, acks go on, and it resumes by itself', {
-    timeout: 120_000,
-  }, async () => {
-    const { url, ctl } = await server()
-    const broker = brokerAt(url)
-    const source = broker.source({ queue: fresh() })
-    const session = await source.open()
-    expect(kinds(await broker.publish(some(3), NEVER))).toEqual(['ok', 'ok', 'ok'])
-    const received = await receive(session, 3)
-    await ctl('set_vm_memory_high_watermark', '0')
-    ends.push(() => ctl('set_vm_memory_high_watermark', '0.5'))
-    const publisher = broker.publisher({ confirm: 5000 })
-    let last: Outcome | undefined
-    const stuck = message()
-    await until('it says why', async () => {
-      ;[last] = await publisher.publish([stuck], NEVER)
-      return last?.kind === 'down' && String(last.error).includes('takes no messages at present')
-    })
-    expect(String((last as { error: unknown }).error)).toContain('low on memory')
-    // At once: it is not sent and waited for.
-    const began = performance.now()
-    expect(kinds(await publisher.publish(some(2), NEVER))).toEqual(['down', 'down'])
-    expect(performance.now() - began).toBeLessThan(4000)
-    // Consumers have a connection of their own, which the server goes on listening to.
-    expect(await session.settle([[received[0]!, DONE]])).toBe(0)
-    const retry = { kind: 'retry', after: 0, charged: true, error: undefined } as const
-    // What needs a copy waits for it, unacked; and what comes after it is acked all the same.
-    const recorder = recordTelemetry(['flow.settle_failed'])
-    expect(await session.settle([[received[1]!, retry]])).toBe(0)
-    expect(String(recorder.of('flow.settle_failed')[0]!.error)).toContain('takes no messages at present')
-    recorder.stop()
-    expect(await session.settle([[received[2]!, DONE]])).toBe(0)
-    await ctl('set_vm_memory_high_watermark', '0.5')
-    await until('it resumes', async () => kinds(await publisher.publish([stuck], NEVER))[0] === 'ok')
-    const ids = new Set<string>()
-    await until('both come', async () => {
-      for (const { message, attempts } of await receive(session, 1)) ids.add(`${message.id} ${attempts}`)
-      return ids.has(`${received[1]!.message.id} 1`) && ids.has(`${stuck.id} 0`)
-    })
-    await session.close()
-    await broker.close()
-  })
+  test.each([
+    { of: 'memory', setting: 'set_vm_memory_high_watermark', alarming: '0', usual: '0.5' },
+    { of: 'disk', setting: 'set_disk_free_limit', alarming: '100000GB', usual: '50MB' },
+  ])(
+    'an alarm of $of: publishing is down and says why, acks go on, and it resumes by itself',
+    {
+      timeout: 120_000,
+    },
+    async ({ of, setting, alarming, usual }) => {
+      const { url, ctl } = await server()
+      const broker = brokerAt(url)
+      const source = broker.source({ queue: fresh() })
+      const session = await source.open()
+      expect(kinds(await broker.publish(some(3), NEVER))).toEqual(['ok', 'ok', 'ok'])
+      const received = await receive(session, 3)
+      await ctl(setting, alarming)
+      ends.push(() => ctl(setting, usual))
+      const publisher = broker.publisher({ confirm: 5000 })
+      let last: Outcome | undefined
+      const stuck = message()
+      await until('it says why', async () => {
+        ;[last] = await publisher.publish([stuck], NEVER)
+        return last?.kind === 'down' && String(last.error).includes('takes no messages at present')
+      })
+      expect(String((last as { error: unknown }).error)).toContain(`low on ${of}`)
+      // At once: it is not sent and waited for.
+      const began = performance.now()
+      expect(kinds(await publisher.publish(some(2), NEVER))).toEqual(['down', 'down'])
+      expect(performance.now() - began).toBeLessThan(4000)
+      // Consumers have a connection of their own, which the server goes on listening to.
+      expect(await session.settle([[received[0]!, DONE]])).toBe(0)
+      const retry = { kind: 'retry', after: 0, charged: true, error: undefined } as const
+      // What needs a copy waits for it, unacked; and what comes after it is acked all the same.
+      const recorder = recordTelemetry(['flow.settle_failed'])
+      expect(await session.settle([[received[1]!, retry]])).toBe(0)
+      expect(String(recorder.of('flow.settle_failed')[0]!.error)).toContain('takes no messages at present')
+      recorder.stop()
+      expect(await session.settle([[received[2]!, DONE]])).toBe(0)
+      await ctl(setting, usual)
+      await until('it resumes', async () => kinds(await publisher.publish([stuck], NEVER))[0] === 'ok')
+      const ids = new Set<string>()
+      await until('both come', async () => {
+        for (const { message, attempts } of await receive(session, 1)) ids.add(`${message.id} ${attempts}`)
+        return ids.has(`${received[1]!.message.id} 1`) && ids.has(`${stuck.id} 0`)
+      })
+      await session.close()
+      await broker.close()
+    },
+  )
 
   test('larger than the server takes: that message is rejected, the others arrive, and it is remembered', async () => {
     const { url, ctl } = await server()
