@@ -83,7 +83,8 @@ describeWith(['nats'], 'nats under faults', () => {
     const publisher = mine.publisher({ subject: `${mine.stream}.a` })
     await publisher.publish([message()], NEVER)
     let runs = 0
-    const flows = [1, 2].map(() => {
+    // Many, so that what is given to another after all is not given to the same one by chance.
+    const flows = [1, 2, 3, 4, 5].map(() => {
       const from = mine.source({ group: 'g', create: true, ackWait: 600, block: 100 })
       const each = async () => {
         runs++
