@@ -6,24 +6,39 @@ import type { Labels } from './metrics-table.ts'
  */
 export class CounterTally {
   readonly #labelNames: readonly string[]
-  readonly #sums = new Map<string, { readonly labels: Labels; value: number }>()
+  readonly #sums = new Map<string, Sum>()
+  /** Most are alike one after the other: comparing costs less than a key. */
+  #last: Sum | undefined
 
   constructor(labelNames: readonly string[]) {
     this.#labelNames = labelNames
   }
 
   add(labels: Labels, value: number): void {
-    const key = keyOf(labels, this.#labelNames)
-    const sum = this.#sums.get(key)
-    if (sum === undefined) this.#sums.set(key, { labels: only(labels, this.#labelNames), value })
-    else sum.value += value
+    let sum = this.#last
+    if (sum === undefined || !alike(sum.labels, labels, this.#labelNames)) {
+      const key = keyOf(labels, this.#labelNames)
+      sum = this.#sums.get(key)
+      if (sum === undefined) {
+        sum = { labels: only(labels, this.#labelNames), value: 0 }
+        this.#sums.set(key, sum)
+      }
+      this.#last = sum
+    }
+    sum.value += value
   }
 
   /** Hands everything over, and is empty. */
   flush(inc: (labels: Labels, value: number) => void): void {
     for (const { labels, value } of this.#sums.values()) inc(labels, value)
     this.#sums.clear()
+    this.#last = undefined
   }
+}
+
+interface Sum {
+  readonly labels: Labels
+  value: number
 }
 
 interface Series {
@@ -43,6 +58,7 @@ export class HistogramTally {
   readonly #labelNames: readonly string[]
   readonly #bounds: readonly number[]
   readonly #series = new Map<string, Series>()
+  #last: Series | undefined
 
   constructor(name: string, help: string, labelNames: readonly string[], bounds: readonly number[]) {
     this.name = name
@@ -52,17 +68,25 @@ export class HistogramTally {
   }
 
   observe(labels: Labels, value: number, times = 1): void {
+    const series = this.#seriesOf(labels)
+    let at = 0
+    while (at < this.#bounds.length && value > this.#bounds[at]!) at++
+    series.buckets[at]! += times
+    series.sum += value * times
+    series.count += times
+  }
+
+  #seriesOf(labels: Labels): Series {
+    const last = this.#last
+    if (last !== undefined && alike(last.labels, labels, this.#labelNames)) return last
     const key = keyOf(labels, this.#labelNames)
     let series = this.#series.get(key)
     if (series === undefined) {
       series = { labels, buckets: new Array<number>(this.#bounds.length + 1).fill(0), sum: 0, count: 0 }
       this.#series.set(key, series)
     }
-    let at = 0
-    while (at < this.#bounds.length && value > this.#bounds[at]!) at++
-    series.buckets[at]! += times
-    series.sum += value * times
-    series.count += times
+    this.#last = series
+    return series
   }
 
   async get(): Promise<object> {
@@ -78,6 +102,7 @@ export class HistogramTally {
 
   reset(): void {
     this.#series.clear()
+    this.#last = undefined
   }
 
   #values({ labels, buckets, sum, count }: Series): object[] {
@@ -91,6 +116,11 @@ export class HistogramTally {
     values.push({ metricName: `${this.name}_count`, labels, value: count })
     return values
   }
+}
+
+function alike(known: Labels, labels: Labels, names: readonly string[]): boolean {
+  for (let i = 0; i < names.length; i++) if (known[names[i]!] !== labels[names[i]!]) return false
+  return true
 }
 
 /** Without those that are no labels here: a registry refuses them. */
