@@ -212,7 +212,8 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
       const session = await relay.open()
       // On a busy machine it may be due again before anybody can wait for it.
       let attempts = 0
-      for (let given = await relay.receive(session, 1); given.length > 0; given = await relay.take(session)) {
+      let given: readonly Delivery[] = await relay.receive(session, 1)
+      for (; given.length > 0; given = await relay.take(session)) {
         await relay.settle(session, retry(200 * 2 ** attempts), ...given)
         attempts += 1
       }
