@@ -101,6 +101,7 @@ export function outbox<Tx>(store: Enqueueing<Tx>, options: OutboxMiddlewareOptio
     refuses: ['outbox'],
     wrap: (next) => async (message, context) => {
       const outputs = outputList(await next(message, context))
+      if (outputs.length === 0) return undefined
       const events = outputs.map((output) => caused(output, message))
       for (const { topic, run } of runsByTopic(events, topicOf)) {
         await store.enqueue((context as InTransaction<Tx>).tx, run, topic === undefined ? {} : { topic })

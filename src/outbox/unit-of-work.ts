@@ -24,8 +24,9 @@ export type Begin<Tx> = <T>(fn: (tx: Tx) => Promise<T>) => Promise<T>
 /** One transaction, and all who take part in it. */
 interface Scope<Tx> {
   readonly tx: Tx
-  readonly joined: Set<Promise<unknown>>
-  readonly hooks: (() => unknown)[]
+  /** Those who have not finished yet. Most transactions have nobody, and no hooks. */
+  joined: Set<Promise<unknown>> | undefined
+  hooks: (() => unknown)[] | undefined
   /** The first failure of one that joined. */
   doomed: { readonly error: unknown } | undefined
   ended: boolean
@@ -48,16 +49,12 @@ export class AmbientUnitOfWork<Tx = unknown> implements UnitOfWork<Tx> {
     if (outer !== undefined) return join(outer, fn)
     this.#storage ??= new AsyncLocalStorage()
     const storage = this.#storage
-    const hooks: (() => unknown)[] = []
-    const value = await this.#begin(async (tx) => {
-      const scope: Scope<Tx> = { tx, joined: new Set(), hooks, doomed: undefined, ended: false }
-      try {
-        return await storage.run(scope, () => runAll(scope, fn))
-      } finally {
-        scope.ended = true
-      }
+    let scope: Scope<Tx> | undefined
+    const value = await this.#begin((tx) => {
+      scope = { tx, joined: undefined, hooks: undefined, doomed: undefined, ended: false }
+      return storage.run<Promise<T>, [Scope<Tx>, (tx: Tx) => Promise<T>]>(scope, runAll, scope, fn)
     })
-    for (const hook of hooks) runHook(hook)
+    for (const hook of scope?.hooks ?? []) runHook(hook)
     return value
   }
 
@@ -78,7 +75,9 @@ export class AmbientUnitOfWork<Tx = unknown> implements UnitOfWork<Tx> {
   }
 
   afterCommit(fn: () => void): void {
-    this.#requiredScope('afterCommit() needs a transaction').hooks.push(fn)
+    const scope = this.#requiredScope('afterCommit() needs a transaction')
+    scope.hooks ??= []
+    scope.hooks.push(fn)
   }
 
   /** Work that outlives its transaction still sees it here, but must not use it any more. */
@@ -104,7 +103,8 @@ async function runAll<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Prom
   try {
     value = await fn(scope.tx)
   } finally {
-    while (scope.joined.size > 0) await Promise.allSettled(scope.joined)
+    while (scope.joined !== undefined && scope.joined.size > 0) await Promise.allSettled(scope.joined)
+    scope.ended = true
   }
   if (scope.doomed === undefined) return value
   throw new WaybillError(
@@ -123,6 +123,7 @@ async function join<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promis
       throw error
     }
   })()
+  scope.joined ??= new Set()
   scope.joined.add(work)
   try {
     return await work
