@@ -3,7 +3,6 @@ import { Redis as IoRedis } from 'ioredis'
 import pg from 'pg'
 import {
   type ConsumeOptions,
-  type Consumer,
   event,
   type OutboxReader,
   type Publisher,
@@ -20,6 +19,11 @@ const Placed = event<{ n: number }>('order.placed')
 
 /** Of the broker; what the place of the test says beside its URL is a string too. */
 export const job = JSON.parse(process.env['JOB'] ?? '{}') as { url: string } & Record<string, string>
+
+interface Runnable {
+  start(): Promise<unknown>
+  stop(): Promise<unknown>
+}
 
 interface Store {
   readonly outbox: OutboxReader
@@ -64,7 +68,7 @@ export async function relayInto(to: Publisher, close: () => unknown): Promise<vo
   })
 }
 
-async function run(runs: Pick<Consumer, 'start' | 'stop'>, close: () => Promise<void>): Promise<void> {
+async function run(runs: Runnable, close: () => Promise<void>): Promise<void> {
   await runs.start()
   process.once('SIGTERM', async () => {
     await runs.stop()
