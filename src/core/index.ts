@@ -26,7 +26,7 @@ export {
   type MessageOptions,
 } from './event.ts'
 export { type Form, isRaw, type Local, local, Message, type RawMessage } from './message.ts'
-export { FOREIGN_EVENTS, nameUuid } from './name-uuid.ts'
+export { eventUuid, nameUuid } from './name-uuid.ts'
 export { checkOptions, describe, nearest, oneOf, wholeNumber } from './options.ts'
 export { patternOf } from './pattern.ts'
 export { type Random, systemRandom } from './random.ts'

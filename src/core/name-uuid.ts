@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { formatUuid } from './uuid.ts'
+import { formatUuid, isUuid } from './uuid.ts'
 
 /** A UUID made of names alone: the same names always give the same id. Version 3 (MD5) or 5 (SHA-1). */
 export function nameUuid(version: 3 | 5, namespace: string, name: string): string {
@@ -13,4 +13,9 @@ export function nameUuid(version: 3 | 5, namespace: string, name: string): strin
 }
 
 /** The namespace of event ids that were not UUIDs to begin with. */
-export const FOREIGN_EVENTS = '6f1f8a04-6b0e-5c3a-9f0e-3a9d7f6c2b51'
+const FOREIGN_EVENTS = '6f1f8a04-6b0e-5c3a-9f0e-3a9d7f6c2b51'
+
+/** A UUID for an event: its own id where that is one; otherwise made of source and id, so that the same event has the same. */
+export function eventUuid({ source, id }: { readonly source: string; readonly id: string }): string {
+  return isUuid(id) ? id.toLowerCase() : nameUuid(5, FOREIGN_EVENTS, `${source}\0${id}`)
+}

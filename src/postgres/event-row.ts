@@ -2,20 +2,18 @@ import {
   describe,
   type ExtensionValue,
   encodeData,
-  FOREIGN_EVENTS,
+  eventUuid,
   isUuid,
   type Message,
-  nameUuid,
   WaybillError,
 } from '../core/index.ts'
+import { checkKey } from '../outbox/event-checks.ts'
 import type { EnqueueOptions } from '../outbox/store.ts'
 import type { StoredAttributes } from './row.ts'
 
 /** The values of one event, in the order of the parameters of enqueue-one.sql. */
 export type EventRow = readonly (string | null)[]
 
-/** The blocker index must be able to hold a key; its entries end at about 2,700 bytes. */
-export const MAX_KEY_BYTES = 1024
 /** Of a payload. What is larger belongs into a file store, with a reference in the event. */
 export const MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 
@@ -31,12 +29,10 @@ export function eventRow(message: Message, options: EnqueueOptions, topicOf: (me
   const tenant = options.tenant ?? message.tenant ?? ''
   const topic = options.topic ?? topicOf(message)
   checkText(type, { id, source, type, topic, tenant, key: key ?? '' })
-  if (key !== null && Buffer.byteLength(key) > MAX_KEY_BYTES) {
-    tooLong(type, 'key', `${Buffer.byteLength(key)} bytes`, `at most ${MAX_KEY_BYTES} bytes; use a hash of it`)
-  }
+  checkKey(message, key)
   const { payload, hex, text } = payloadOf(raw)
   return [
-    eventId(message),
+    eventUuid(message),
     tenant,
     topic,
     key,
@@ -51,11 +47,6 @@ export function eventRow(message: Message, options: EnqueueOptions, topicOf: (me
     hex,
     timeOf(type, options.availableAt),
   ]
-}
-
-/** Its own id where that is a UUID; otherwise one made of source and id, so that the same event is the same row. */
-export function eventId({ source, id }: { readonly source: string; readonly id: string }): string {
-  return isUuid(id) ? id.toLowerCase() : nameUuid(5, FOREIGN_EVENTS, `${source}\0${id}`)
 }
 
 function payloadOf(raw: Message<string | Uint8Array>): { payload: string | null; hex: string | null; text: boolean } {

@@ -1,6 +1,7 @@
-import { checkOptions, describe, Message, WaybillError } from '../core/index.ts'
+import { checkOptions, type Message, WaybillError } from '../core/index.ts'
 import { type Sql, textArray } from '../drivers/sql.ts'
 import { refusePool, sqlOf } from '../drivers/sql-of.ts'
+import { checkEvent } from '../outbox/event-checks.ts'
 import type { EnqueueOptions } from '../outbox/store.ts'
 import { explained } from './errors.ts'
 import { type EventRow, eventRow } from './event-row.ts'
@@ -76,10 +77,7 @@ export class Enqueue {
   }
 
   #row(event: Message, options: PostgresEnqueueOptions): EventRow {
-    if (!(event instanceof Message)) {
-      const text = `enqueue: ${describe(event)} is not an event; make one with a definition, such as OrderPlaced({ … })`
-      throw new WaybillError('INVALID_OPTION', text)
-    }
+    checkEvent(event)
     return eventRow(event, options, this.#settings.topic)
   }
 

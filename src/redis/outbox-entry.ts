@@ -3,19 +3,17 @@ import {
   type Extensions,
   type ExtensionValue,
   encodeData,
-  FOREIGN_EVENTS,
+  eventUuid,
   isUuid,
   Message,
-  nameUuid,
   type RawMessage,
   WaybillError,
 } from '../core/index.ts'
 import type { RedisArg } from '../drivers/redis.ts'
 import { setTopic } from '../flow/index.ts'
+import { checkEvent, checkKey } from '../outbox/event-checks.ts'
 import type { EnqueueOptions } from '../outbox/store.ts'
 
-/** As in PostgreSQL, so that an event goes through either. */
-const MAX_KEY_BYTES = 1024
 const MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 
 /** What the header of an entry says: all of a CloudEvent but its data. */
@@ -48,22 +46,11 @@ export interface Entry {
 
 const OWN_EXTENSIONS = new Set(['partitionkey', 'tenantid', 'eventversion'])
 
-/** Its own id where that is a UUID; otherwise one made of source and id, so that the same event is the same entry. */
-export function eventId({ source, id }: { readonly source: string; readonly id: string }): string {
-  return isUuid(id) ? id.toLowerCase() : nameUuid(5, FOREIGN_EVENTS, `${source}\0${id}`)
-}
-
 /** What can be wrong with an event is found here, before anything is written. */
 export function entryOf(event: Message, options: EnqueueOptions, topicOf: (event: Message) => string): Entry {
-  if (!(event instanceof Message)) {
-    const text = `enqueue: ${describe(event)} is not an event; make one with a definition, such as OrderPlaced({ … })`
-    throw new WaybillError('INVALID_OPTION', text)
-  }
+  checkEvent(event)
   const key = options.key ?? event.key
-  const bytes = Buffer.byteLength(key ?? '')
-  if (bytes > MAX_KEY_BYTES) {
-    tooLarge(event, 'key', bytes, `at most ${MAX_KEY_BYTES} bytes; use a hash of it`)
-  }
+  checkKey(event, key)
   const raw = encodeData(event)
   const size = typeof raw.data === 'string' ? Buffer.byteLength(raw.data) : raw.data.byteLength
   if (size > MAX_PAYLOAD_BYTES) {
@@ -71,11 +58,11 @@ export function entryOf(event: Message, options: EnqueueOptions, topicOf: (event
     tooLarge(event, 'payload', size, advice)
   }
   // The key comes first, and by its length: scripts read it too.
-  const prefix = key === undefined ? '-' : `${bytes}:${key}`
+  const prefix = key === undefined ? '-' : `${Buffer.byteLength(key)}:${key}`
   const head = prefix + headerText(raw, options, topicOf(event))
   const body =
     typeof raw.data === 'string' ? `${head}\n${raw.data}` : Buffer.concat([Buffer.from(`${head}\n`), raw.data])
-  return { id: eventId(event), key, due: dueOf(event.type, options.availableAt), body }
+  return { id: eventUuid(event), key, due: dueOf(event.type, options.availableAt), body }
 }
 
 function headerText(raw: RawMessage, options: EnqueueOptions, topic: string): string {

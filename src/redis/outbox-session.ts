@@ -9,7 +9,7 @@ import {
 } from '../core/index.ts'
 import { listOf, numberOf, type RedisArg, textOf } from '../drivers/redis.ts'
 import type { SteadyRedis } from '../drivers/redis-steady.ts'
-import type { Delivery, Demand, Session, Settled } from '../flow/index.ts'
+import { type Delivery, type Demand, type Session, type Settled, Waiters } from '../flow/index.ts'
 import type { ReaderOptions } from '../outbox/store.ts'
 import { messageOf } from './outbox-entry.ts'
 import type { Hints } from './outbox-hints.ts'
@@ -75,11 +75,12 @@ export class OutboxSession implements Session<OutboxDelivery> {
   /** Something may have come since the last claim began. */
   #hinted = false
   #soonest = Number.POSITIVE_INFINITY
-  #waiting: AbortController | undefined
+  readonly #waiters: Waiters
 
   constructor(settings: SessionSettings, parts: readonly Part[]) {
     this.#settings = settings
     this.#parts = parts
+    this.#waiters = new Waiters(settings.clock)
     this.extendEvery = settings.lease / 3
     this.#unhint = settings.wake ? settings.hints.listen(() => this.#hint()) : () => {}
   }
@@ -163,10 +164,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
     const { clock } = this.#settings
     if (this.#apart ? this.#inHand.size === 0 : this.#hinted) return
     const limit = this.#apart ? ms : Math.min(ms, Math.max(0, this.#soonest - clock.monotonic()))
-    const woken = new AbortController()
-    this.#waiting = woken
-    await clock.sleep(limit, AbortSignal.any([signal, woken.signal]))
-    if (this.#waiting === woken) this.#waiting = undefined
+    await this.#waiters.pause(limit, signal)
   }
 
   async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
@@ -180,7 +178,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
     for (const [delivery] of batch) this.#inHand.delete(delivery)
     if (this.#inHand.size === 0) {
       this.#patient = true
-      if (this.#apart) this.#waiting?.abort()
+      if (this.#apart) this.#waiters.wake()
       if (this.#moreExpired) this.#hint()
     }
     // What follows in a key, or was given back, can be claimed now.
@@ -218,7 +216,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
   /** What was not settled is given back: waiting for the end of its lease would cost it an attempt. */
   async close(): Promise<void> {
     this.#unhint()
-    this.#waiting?.abort()
+    this.#waiters.wake()
     const left = [...this.#inHand].map((delivery) => [delivery, RELEASE] as const)
     this.#inHand.clear()
     try {
@@ -246,7 +244,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
 
   #hint(): void {
     this.#hinted = true
-    if (!this.#apart) this.#waiting?.abort()
+    if (!this.#apart) this.#waiters.wake()
   }
 
   #tellExpired(member: string, attempt: number): void {

@@ -10,6 +10,7 @@ import {
 import type { RedisArg } from '../drivers/redis.ts'
 import { ENTRY_EVENT, ENTRY_TOPIC } from '../drivers/redis-entry.ts'
 import { topicOf } from '../flow/index.ts'
+import { checkEvent } from '../outbox/event-checks.ts'
 import type { EnqueueOptions } from '../outbox/store.ts'
 import { type RedisTx, unitOf } from './unit.ts'
 
@@ -86,10 +87,7 @@ export class RedisStreamOutbox {
   }
 
   #fields(event: Message, { key, topic, tenant }: StreamEnqueueOptions): RedisArg[] {
-    if (!(event instanceof Message)) {
-      const text = `enqueue: ${describe(event)} is not an event; make one with a definition, such as OrderPlaced({ … })`
-      throw new WaybillError('INVALID_OPTION', text)
-    }
+    checkEvent(event)
     const extensions = {
       ...(key === undefined ? {} : { partitionkey: key }),
       ...(tenant === undefined ? {} : { tenantid: tenant }),

@@ -1,13 +1,4 @@
-import {
-  contentMode,
-  FOREIGN_EVENTS,
-  isUuid,
-  nameUuid,
-  type RawMessage,
-  STRUCTURED_TYPE,
-  toBinary,
-  toStructured,
-} from '../../core/index.ts'
+import { contentMode, eventUuid, type RawMessage, STRUCTURED_TYPE, toBinary, toStructured } from '../../core/index.ts'
 import { attributesText, type Secret, signatureOf } from './signature.ts'
 
 export const MODES = ['binary', 'structured'] as const
@@ -47,6 +38,6 @@ function content(message: RawMessage, mode: Mode): Encoded {
  * The same with every try, and another for every event: an event's id is unique within its source only, and may hold
  * what a header cannot.
  */
-export function webhookId({ id, source }: { readonly id: string; readonly source: string }): string {
-  return isUuid(id) ? id.toLowerCase() : nameUuid(5, FOREIGN_EVENTS, `${source}\0${id}`)
+export function webhookId(event: { readonly id: string; readonly source: string }): string {
+  return eventUuid(event)
 }

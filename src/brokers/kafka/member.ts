@@ -1,10 +1,10 @@
 import { telemetry, WaybillError } from '../../core/index.ts'
 import type { ConsumerEvents, KafkaBatch, KafkaConsumer, KafkaPlace, KafkaRecord } from '../../drivers/kafka.ts'
+import { Waiters } from '../../flow/index.ts'
 import { ONLY_FOR, textOf } from './encoding.ts'
 import { beginGeneration, type Generation } from './generation.ts'
 import type { GroupSettings } from './group.ts'
 import { type Partition, placeKey } from './partition.ts'
-import { Waiters } from './waiters.ts'
 
 /** Whoever takes from a member. */
 export interface MemberListener {

@@ -1,12 +1,11 @@
 import { telemetry, WaybillError } from '../../core/index.ts'
 import { isRefusal, type OutgoingRecord } from '../../drivers/kafka.ts'
-import type { Demand, Session, Settled } from '../../flow/index.ts'
+import { type Demand, type Session, type Settled, Waiters } from '../../flow/index.ts'
 import { letterOf } from './dead-letters.ts'
 import type { Generation } from './generation.ts'
 import type { GroupSettings } from './group.ts'
 import type { Member, MemberListener } from './member.ts'
 import type { BadRecord, KafkaDelivery } from './partition.ts'
-import { Waiters } from './waiters.ts'
 
 /**
  * The work of one member in one generation. A rebalance ends it, unless nothing is in hand: then there is nothing that

@@ -1,5 +1,6 @@
 import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
 import { headerRecord, type NatsMessage } from '../../drivers/nats.ts'
+import { type Demand, takeFrom } from '../../flow/index.ts'
 import { ONLY } from './dead-letters.ts'
 import { sizeOf } from './encoding.ts'
 import {
@@ -125,19 +126,8 @@ export class Intake {
     }
   }
 
-  /** Up to so many, and so many bytes, and at least one. */
-  give(count: number, bytes: number): NatsDelivery[] {
-    let given = 1
-    let size = this.#stock[0]!.size
-    while (given < Math.min(count, this.#stock.length)) {
-      size += this.#stock[given]!.size
-      if (size > bytes) break
-      given++
-    }
-    if (given < this.#stock.length) return this.#stock.splice(0, given)
-    const all = this.#stock
-    this.#stock = []
-    return all
+  give(demand: Demand): NatsDelivery[] {
+    return takeFrom(this.#stock, demand)
   }
 
   /** Into the dead letters. Answers what did not fit. */

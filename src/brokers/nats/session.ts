@@ -1,6 +1,6 @@
 import { type Settlement, telemetry, Unavailable, WaybillError } from '../../core/index.ts'
 import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats.ts'
-import type { Demand, Session, Settled } from '../../flow/index.ts'
+import { type Demand, type Session, type Settled, Waiters } from '../../flow/index.ts'
 import { type JetStreamApi, NO_CONSUMER, NO_STREAM } from './api.ts'
 import { ACK, GroupMember, type GroupSettings, type NatsDelivery, nak, TERM, type Verdict } from './group.ts'
 import { Intake, TOO_LARGE_AGAIN } from './intake.ts'
@@ -13,9 +13,6 @@ export interface SessionParts {
   /** Told at the end, when nobody could be told that these are given back. They are ours until then. */
   readonly onAbandon: (deliveries: readonly NatsDelivery[], until: number) => void
 }
-
-/** Why a pause is over. Without a reason an error would be made, which costs more than the message that came. */
-const WOKEN = 'woken'
 
 /** How much of `ackWait` is counted on: clocks differ, and messages travel. */
 const SAFE = 0.9
@@ -33,11 +30,10 @@ export class NatsSession implements Session<NatsDelivery> {
   readonly #reader: PullReader
   readonly #intake: Intake
   readonly #lost = new AbortController()
-  readonly #waiting = new Set<AbortController>()
+  readonly #waiters: Waiters
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
-  #waking = false
   /** Until when what is in hand is ours for certain. */
   #deadline = Number.POSITIVE_INFINITY
   /** When the oldest of what has come since the last extension was asked for, or when that was. */
@@ -46,6 +42,7 @@ export class NatsSession implements Session<NatsDelivery> {
   constructor(settings: GroupSettings, parts: SessionParts) {
     this.#settings = settings
     this.#parts = parts
+    this.#waiters = new Waiters(settings.clock)
     this.#member = new GroupMember(settings, parts.api)
     this.#intake = new Intake(settings, this.#member)
     this.extendEvery = parts.ackWait / 3
@@ -85,7 +82,7 @@ export class NatsSession implements Session<NatsDelivery> {
         if (signal.aborted) return []
         // There is more where that came from: it comes while this is worked on.
         if (next !== undefined && this.#reader.cameFull) this.#reader.want({ count: next, bytes })
-        return this.#intake.give(count, bytes)
+        return this.#intake.give({ count, bytes })
       }
       this.#reader.want({ count, bytes })
       if (this.#settings.clock.monotonic() >= until) return []
@@ -162,7 +159,7 @@ export class NatsSession implements Session<NatsDelivery> {
     const { api, onAbandon } = this.#parts
     const usable = !this.#lost.signal.aborted && this.live()
     this.#closed = true
-    this.#wake()
+    this.#waiters.wake()
     try {
       await this.#reader.stop()
       const held = this.#intake.held.all()
@@ -195,7 +192,7 @@ export class NatsSession implements Session<NatsDelivery> {
   #ended(error: unknown, what: Trouble): void {
     if (error !== undefined) this.#trouble = error
     if (what === 'silent') this.#lose(error)
-    this.#wake()
+    this.#waiters.wake()
     if (what === 'gone') this.#isGone(error).catch(() => {})
   }
 
@@ -204,31 +201,13 @@ export class NatsSession implements Session<NatsDelivery> {
     if (!this.#intake.accept(message)) return
     this.#since = Math.min(this.#since, asked)
     this.#deadline = Math.min(this.#deadline, asked + this.#parts.ackWait * SAFE)
-    if (this.#waiting.size > 0 && !this.#waking) {
-      // What else comes in this turn is taken, and acked, together with it.
-      this.#waking = true
-      setImmediate(this.#wake)
-    }
+    this.#waiters.wakeSoon()
   }
 
   /** Until something changed, `until` or `signal`. */
   async #pause(until: number, signal: AbortSignal): Promise<void> {
     if (this.#intake.something || this.#trouble !== undefined) return
-    const { clock } = this.#settings
-    const woken = new AbortController()
-    const wake = () => woken.abort(WOKEN)
-    this.#waiting.add(woken)
-    signal.addEventListener('abort', wake)
-    if (signal.aborted) wake()
-    await clock.sleep(Math.max(0, until - clock.monotonic()), woken.signal)
-    signal.removeEventListener('abort', wake)
-    this.#waiting.delete(woken)
-  }
-
-  readonly #wake = (): void => {
-    this.#waking = false
-    for (const woken of this.#waiting) woken.abort(WOKEN)
-    this.#waiting.clear()
+    await this.#waiters.pause(until - this.#settings.clock.monotonic(), signal)
   }
 
   async #guard<T>(work: () => Promise<T>): Promise<T> {
@@ -264,7 +243,7 @@ export class NatsSession implements Session<NatsDelivery> {
   #lose(reason: unknown): void {
     if (this.#over) return
     this.#lost.abort(reason)
-    this.#wake()
+    this.#waiters.wake()
   }
 }
 

@@ -1,7 +1,7 @@
 import { errorSummary, type RawMessage, RELEASE, type Settlement, telemetry, WaybillError } from '../../core/index.ts'
 import { type AmqpChannel, type AmqpDelivery, onEnd } from '../../drivers/amqp.ts'
 import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
-import type { Delivery, Demand, Session, Settled } from '../../flow/index.ts'
+import { type Delivery, type Demand, type Session, type Settled, takeFrom, Waiters } from '../../flow/index.ts'
 import { againCopy, attemptsOf, deadCopy, deliveryCountOf, remainingOf } from './copies.ts'
 import { sizeOf } from './encoding.ts'
 import type { Outgoing, Sender } from './sender.ts'
@@ -26,9 +26,6 @@ export interface SessionParts {
 /** How long to wait, in milliseconds, for copies that the server does not take; they are sent later. */
 const PATIENCE = 2000
 
-/** Why a pause is over. Without a reason an error would be made, which costs more than the message that came. */
-const WOKEN = 'woken'
-
 /** What is to be sent before its original may go. */
 interface Move {
   readonly raw: AmqpDelivery
@@ -44,19 +41,19 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   readonly #parts: SessionParts
   readonly #lost = new AbortController()
   readonly #unacked: Unacked
-  readonly #waiting = new Set<AbortController>()
+  readonly #waiters: Waiters
   /** Given to us, and not handed out yet. */
   #stock: RabbitmqDelivery[] = []
   /** To be sent on before they are acked: what was settled so, nothing anybody could handle, a delay that is not over. */
   #moves: Move[] = []
   readonly #decided = new Set<AmqpDelivery>()
   #moving: Promise<void> | undefined
-  #waking = false
   #closed = false
 
   constructor(settings: SourceSettings, parts: SessionParts) {
     this.#settings = settings
     this.#parts = parts
+    this.#waiters = new Waiters(settings.clock)
     const { channel, open } = parts
     this.#unacked = new Unacked(channel)
     onEnd(channel, (error) => {
@@ -79,7 +76,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     return this.#lost.signal
   }
 
-  async take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly RabbitmqDelivery[]> {
+  async take(demand: Demand, signal: AbortSignal): Promise<readonly RabbitmqDelivery[]> {
     if (this.#over || signal.aborted) return []
     if (this.#moves.length > 0) {
       const moving = this.#moveOn()
@@ -88,28 +85,12 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       else await this.#noLongerThan(PATIENCE, moving, signal)
     }
     if (this.#over || signal.aborted || this.#stock.length === 0) return []
-    let given = 1
-    let size = this.#stock[0]!.size
-    while (given < Math.min(count, this.#stock.length)) {
-      size += this.#stock[given]!.size
-      if (size > bytes) break
-      given++
-    }
-    if (given < this.#stock.length) return this.#stock.splice(0, given)
-    const all = this.#stock
-    this.#stock = []
-    return all
+    return takeFrom(this.#stock, demand)
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     if (this.#over || signal.aborted || this.#stock.length > 0 || this.#moves.length > 0) return
-    const woken = new AbortController()
-    const wake = () => woken.abort(WOKEN)
-    this.#waiting.add(woken)
-    signal.addEventListener('abort', wake)
-    await this.#settings.clock.sleep(ms, woken.signal)
-    signal.removeEventListener('abort', wake)
-    this.#waiting.delete(woken)
+    await this.#waiters.pause(ms, signal)
   }
 
   /**
@@ -151,7 +132,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       await this.#noLongerThan(PATIENCE, this.#moveOn().catch(this.#tell))
     } finally {
       this.#closed = true
-      this.#wake()
+      this.#waiters.wake()
       if (!this.#lost.signal.aborted) await amqp.ask(open, 'to close a channel', channel.close())
     }
   }
@@ -169,11 +150,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     }
     this.#unacked.add(raw)
     this.#accept(raw)
-    if (this.#waiting.size > 0 && !this.#waking) {
-      // What else comes in this turn is taken, and acked, together with it.
-      this.#waking = true
-      setImmediate(this.#wake)
-    }
+    this.#waiters.wakeSoon()
   }
 
   #accept(raw: AmqpDelivery): void {
@@ -270,16 +247,10 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     })
   }
 
-  readonly #wake = (): void => {
-    this.#waking = false
-    for (const woken of this.#waiting) woken.abort(WOKEN)
-    this.#waiting.clear()
-  }
-
   #lose(reason: unknown): void {
     if (this.#over) return
     this.#lost.abort(reason)
-    this.#wake()
+    this.#waiters.wake()
     this.#stock = []
     this.#moves = []
     this.#unacked.end()

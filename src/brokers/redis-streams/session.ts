@@ -1,6 +1,6 @@
 import { errorSummary, type RawMessage, type Settlement, telemetry, WaybillError } from '../../core/index.ts'
 import { isKind, isWrongServer, type RedisConnection, type RedisReply } from '../../drivers/redis.ts'
-import type { Delivery, Demand, Session, Settled } from '../../flow/index.ts'
+import { type Delivery, type Demand, type Session, type Settled, takeFrom, Waiters } from '../../flow/index.ts'
 import { Claims, type Predecessor } from './claims.ts'
 import { sizeOf } from './encoding.ts'
 import { type DeadEntry, type GivenBack, GroupMember, type GroupSettings, type Stream } from './group.ts'
@@ -36,7 +36,7 @@ export class StreamSession implements Session<StreamDelivery> {
   readonly #claims: Claims
   readonly #reader: StreamReader
   readonly #lost = new AbortController()
-  readonly #waiting = new Set<AbortController>()
+  readonly #waiters: Waiters
   /** Ours, and not handed out yet. */
   #stock: StreamDelivery[] = []
   /** Ours, and nothing anybody could handle. */
@@ -50,6 +50,7 @@ export class StreamSession implements Session<StreamDelivery> {
   constructor(settings: GroupSettings, parts: SessionParts) {
     this.#settings = settings
     this.#parts = parts
+    this.#waiters = new Waiters(settings.clock)
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
     this.#claims = new Claims(settings, this.#member, parts.predecessors)
     this.#reader = new StreamReader(settings, parts.reader, parts.consumer, {
@@ -84,7 +85,7 @@ export class StreamSession implements Session<StreamDelivery> {
     while (!this.#over && !signal.aborted) {
       await this.#guard(() => this.#bury())
       if (this.#stock.length === 0) await this.#guard(() => this.#claim(count))
-      if (this.#stock.length > 0) return signal.aborted ? [] : this.#give(count, bytes)
+      if (this.#stock.length > 0) return signal.aborted ? [] : takeFrom(this.#stock, { count, bytes })
       this.#reader.want(count)
       if (this.#settings.clock.monotonic() >= until) return []
       await this.#pause(until, signal)
@@ -126,7 +127,7 @@ export class StreamSession implements Session<StreamDelivery> {
     if (done.length + back.length + dead.length === 0) return 0
     const stale = await this.#member.settle(stream, done, back, dead)
     for (const { id, after } of back) this.#claims.expect(stream, id, after)
-    if (back.length > 0) this.#wake()
+    if (back.length > 0) this.#waiters.wake()
     return stale
   }
 
@@ -143,7 +144,7 @@ export class StreamSession implements Session<StreamDelivery> {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    this.#wake()
+    this.#waiters.wake()
     const { reader, writer, consumer, readerId, onAbandon } = this.#parts
     try {
       if (this.#lost.signal.aborted) throw this.#lost.signal.reason
@@ -172,7 +173,7 @@ export class StreamSession implements Session<StreamDelivery> {
       this.#trouble = error
     }
     this.#hold(asked)
-    this.#wake()
+    this.#waiters.wake()
   }
 
   /** What was taken in at `asked` or later is ours until then, unless it is kept alive. */
@@ -216,33 +217,10 @@ export class StreamSession implements Session<StreamDelivery> {
     }
   }
 
-  #give(count: number, bytes: number): StreamDelivery[] {
-    let given = 1
-    let size = this.#stock[0]!.size
-    while (given < Math.min(count, this.#stock.length)) {
-      size += this.#stock[given]!.size
-      if (size > bytes) break
-      given++
-    }
-    return this.#stock.splice(0, given)
-  }
-
   /** Until something changed, the next claim is due, `until` or `signal`. */
   async #pause(until: number, signal: AbortSignal): Promise<void> {
-    const { clock } = this.#settings
-    const woken = new AbortController()
-    const wake = () => woken.abort()
-    this.#waiting.add(woken)
-    signal.addEventListener('abort', wake)
-    if (signal.aborted) wake()
-    await clock.sleep(Math.max(0, Math.min(until, this.#claims.nextAt) - clock.monotonic()), woken.signal)
-    signal.removeEventListener('abort', wake)
-    this.#waiting.delete(woken)
-  }
-
-  #wake(): void {
-    for (const woken of this.#waiting) woken.abort()
-    this.#waiting.clear()
+    const end = Math.min(until, this.#claims.nextAt)
+    await this.#waiters.pause(end - this.#settings.clock.monotonic(), signal)
   }
 
   async #guard<T>(work: () => Promise<T>): Promise<T> {
@@ -270,7 +248,7 @@ export class StreamSession implements Session<StreamDelivery> {
   #lose(reason: unknown): void {
     if (this.#over) return
     this.#lost.abort(reason)
-    this.#wake()
+    this.#waiters.wake()
   }
 }
 
