@@ -77,8 +77,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a newer version is refused',
     file: 'src/core/versions.ts',
-    find: 'if (message.version > newest.version) onNewer?.(message, newest.version)\n  else from',
-    replace: 'from',
+    find: 'if (version > newest.version) onNewer?.(message, newest.version)\n  else if (version < newest.version) start',
+    replace: 'if (version !== newest.version) start',
     test: 'test/core/event.test.ts',
     expects: 'an unknown newer version is tried',
   },

@@ -92,7 +92,7 @@ export const mutations: Mutation[] = [
   {
     name: 'the commit does not wait for those who joined',
     file: 'src/outbox/unit-of-work.ts',
-    find: 'while (scope.joined.size > 0) await Promise.allSettled(scope.joined)',
+    find: 'while (scope.joined !== undefined && scope.joined.size > 0) await Promise.allSettled(scope.joined)',
     replace: 'void scope.joined',
     test: unit,
     expects: 'nobody waits for',
