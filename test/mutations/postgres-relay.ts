@@ -195,4 +195,13 @@ ORDER BY sequence LIMIT $1`,
     expects: 'still keeps others out',
     needs: ['postgres', 'pgbouncer'],
   },
+  {
+    name: 'what a take had read stays in hand when it fails',
+    file: 'src/postgres/owner-source.ts',
+    find: 'for (const delivery of deliveries) this.#scan.settled(delivery, RELEASE)',
+    replace: 'void RELEASE',
+    test: 'test/postgres/source.test.ts',
+    expects: 'a take that fails half-way',
+    needs,
+  },
 ]

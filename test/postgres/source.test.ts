@@ -58,6 +58,24 @@ test('a row that is given back is found again, though scans begin behind it by n
   await session.close()
 })
 
+test('a take that fails half-way has nothing in hand: the next one finds all of it', async () => {
+  const source = outboxSource(t.outbox, { reader: 'owner', wake: false, lease: '1h' })
+  const session = (await source.open(new AbortController().signal))!
+  const take = () => session.take({ count: 10, bytes: 1e6 }, session.lost)
+  await t.enqueue([Placed({ n: 1 }, { key: 'blocked' })])
+  await session.settle((await take()).map((delivery) => [delivery, { kind: 'dead', reason: 'no', error: undefined }]))
+  await t.enqueue([Placed({ n: 2 }, { key: 'blocked' }), Placed({ n: 3 })])
+  await t.pool.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$`)
+  await t.pool.query(
+    `CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW WHEN (NEW.state = 'held') EXECUTE FUNCTION refuse()`,
+  )
+  await expect(take()).rejects.toThrow('not now')
+  await t.pool.query('DROP TRIGGER refuse ON outbox')
+  expect((await take()).map(({ message }) => number(message))).toEqual([3])
+  expect(await t.states()).toEqual({ dead: 1, held: 1, ready: 1 })
+  await session.close()
+})
+
 test('a handler that takes longer than the lease keeps its row', async () => {
   await t.enqueue([Placed({ n: 1 })])
   let calls = 0
