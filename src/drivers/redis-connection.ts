@@ -31,6 +31,24 @@ export function connectionOf(raw: RawRedis, options: ConnectOptions): RedisConne
   return new Connection(raw, options.timeout)
 }
 
+/** To connect takes several answers, and drivers wait for them for ever. */
+const SHORTEST_CONNECT = 5000
+
+/** What `connecting` answers, unless a server takes the connection and then says nothing. Whoever calls closes it then. */
+export async function openedInTime<T>(connecting: Promise<T>, { timeout }: ConnectOptions): Promise<T> {
+  const limit = Math.max(timeout, SHORTEST_CONNECT)
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Unavailable(`Redis has not answered within ${limit} ms`)), limit)
+  })
+  connecting.catch(() => {})
+  try {
+    return await Promise.race([connecting, late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
 class Connection implements RedisConnection {
   readonly #raw: RawRedis
   readonly #timeout: number

@@ -1,6 +1,6 @@
 import { has } from './recognise.ts'
 import type { ConnectOptions, RedisArg, RedisClient, RedisConnection } from './redis.ts'
-import { connectionOf, type RawRedis } from './redis-connection.ts'
+import { connectionOf, openedInTime, type RawRedis } from './redis-connection.ts'
 
 /** What is called of ioredis: a client (also one found through Sentinel) and a cluster. */
 interface IoCommands {
@@ -85,7 +85,7 @@ export function ioRedis(given: IoRedis | IoCluster): RedisClient {
         last = error
       })
       try {
-        await Promise.race([client.connect(), ended(client)])
+        await openedInTime(Promise.race([client.connect(), ended(client)]), options)
       } catch (error) {
         client.disconnect()
         // What ended the attempt is an event; the promise only says that it ended.

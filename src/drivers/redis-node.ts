@@ -9,7 +9,7 @@ import {
   RedisError,
   textOf,
 } from './redis.ts'
-import { connectionOf, type RawRedis } from './redis-connection.ts'
+import { connectionOf, openedInTime, type RawRedis } from './redis-connection.ts'
 import { slotOf } from './redis-slot.ts'
 
 /** What is called of node-redis: a client, a cluster, and the master that sentinels name. */
@@ -98,7 +98,7 @@ function nodeClient(given: NodeClient): RedisClient {
     async connect(options: ConnectOptions): Promise<RedisConnection> {
       const socket = { ...given.options?.socket, reconnectStrategy: false }
       const client = given.duplicate({ ...OURS, ...named(options), socket })
-      const end = await opened(client)
+      const end = await opened(client, options)
       return connectionOf(
         rawOf(client, end, (args) => client.sendCommand(args, SEND)),
         options,
@@ -116,7 +116,7 @@ function nodeCluster(given: NodeCluster): RedisClient {
       const { RESP, maintNotifications, disableOfflineQueue } = OURS
       const defaults = { ...given._options?.defaults, ...named(options), disableOfflineQueue }
       const client = given.duplicate({ ...OUR_CLUSTER, RESP, maintNotifications, defaults })
-      const end = await opened(client)
+      const end = await opened(client, options)
       // A slot that nobody served when it looked stays unknown to it for good: whoever hears this connects anew.
       const find = (key: string | undefined) => {
         if (key === undefined || client.slots[slotOf(key)] !== undefined) return
@@ -152,7 +152,7 @@ function nodeSentinel(given: NodeSentinel): RedisClient {
       const sentinel = given.duplicate({ ...once, ...pool, RESP: 2, keyPrefix: undefined })
       sentinel.on('error', () => {})
       try {
-        await sentinel.connect()
+        await openedInTime(sentinel.connect(), options)
         const connection = await sentinel._execute(false, (client) => nodeClient(client).connect(options))
         return await master(connection)
       } finally {
@@ -172,7 +172,7 @@ async function master(connection: RedisConnection): Promise<RedisConnection> {
 
 type OnEnd = RawRedis['onEnd']
 
-async function opened(client: NodeCommon): Promise<OnEnd> {
+async function opened(client: NodeCommon, options: ConnectOptions): Promise<OnEnd> {
   let last: unknown
   let ended = false
   let tell: (reason?: unknown) => void = () => {
@@ -186,7 +186,7 @@ async function opened(client: NodeCommon): Promise<OnEnd> {
   client.on('terminated', (error) => tell(error))
   client.on('end', () => tell(last))
   try {
-    await client.connect()
+    await openedInTime(client.connect(), options)
   } catch (error) {
     destroy(client)
     throw error

@@ -60,6 +60,7 @@ export class Commits {
       if (report === 1) return
       if (howOf(report) === 'raised') throw errorIn(report)
     } catch (error) {
+      if (error instanceof NotSent) throw error.cause
       if (isServerTrouble(error)) throw refused(error as RedisError)
       throw error instanceof Unavailable ? commitUnknown(error) : error
     }
@@ -78,7 +79,9 @@ export class Commits {
     }
     const named = units.some(({ unit }) => unit.queue.some(({ step }) => step !== ''))
     const script = named ? commitScripts.steps : commitScripts.commands
-    const connection = await redis.connection()
+    const connection = await redis.connection().catch((error: unknown) => {
+      throw new NotSent(error)
+    })
     try {
       const reports = listOf(await copiedScript(connection, script, keys as [string], args, copies))
       // A server that is no master any more is given up, so that the next commit finds the one that is.
@@ -88,6 +91,15 @@ export class Commits {
       if (isWrongServer(error)) await connection.close()
       throw error
     }
+  }
+}
+
+/** There was no connection, so that it is known that nothing took effect. */
+class NotSent {
+  readonly cause: unknown
+
+  constructor(cause: unknown) {
+    this.cause = cause
   }
 }
 
