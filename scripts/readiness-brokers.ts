@@ -163,7 +163,7 @@ export const brokerRows: Chapter = {
         rabbitFaults('the connection is cut mid-confirm: down, published again, duplicates only'),
         rabbitFaults('unroutable: matched to its message, failed or rejected or fine as asked'),
         rabbitFaults('a full queue refuses: failed, and the others arrive'),
-        rabbitOutage('an alarm: publishing is down and says why, acks go on, and it resumes by itself'),
+        rabbitOutage('publishing is down and says why, acks go on, and it resumes by itself'),
         rabbitOutage('larger than the server takes: that message is rejected, the others arrive, and it is remembered'),
       ],
     },
