@@ -79,7 +79,15 @@ export function world(url: string, shards = 1) {
     /** What is not as it must be, in words. */
     async problems(expected: Expected = {}): Promise<string[]> {
       const ledger = (await Promise.all(stores.map((store) => it.raw.smembers(store.key('ledger'))))).flat()
-      return [...check(journal.read(), ledger, expected)]
+      const found = [...check(journal.read(), ledger, expected)]
+      // What has become of each tells where to look.
+      const eventIds = found.filter((text) => text.endsWith('is lost')).map((text) => text.split(' ')[0]!)
+      if (eventIds.length === 0) return found
+      const states = new Map((await outbox.admin.list({ eventIds })).map((entry) => [entry.eventId, entry]))
+      return found.map((text) => {
+        const entry = states.get(text.split(' ')[0]!)
+        return `${text}: ${entry === undefined ? 'not in the outbox' : `${entry.state}, ${entry.attempts} attempts, ${entry.lastError}`}`
+      })
     },
     async end(): Promise<void> {
       for (const child of children) child.kill('SIGKILL')
