@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest'
+import { classify } from '../../src/core/index.ts'
 import { crashPoints, everyPointHit, faultProxy, recordTelemetry, type ScriptResult } from '../../src/testing/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
 import { type RedisVersion, standalone } from '../support/redis-topologies.ts'
@@ -145,8 +146,9 @@ for (const version of servers) {
       const t = newWorld(server.url)
       const relay = t.relay({ lease: '1s', batch: 5, maxBatch: 5 }, undefined, 2)
       await relay.start()
+      const errors: unknown[] = []
       for (let round = 0; round < scale({ test: 2, full: 6, torture: 20 }); round++) {
-        const filling = t.fill(300, 5).catch(() => {})
+        const filling = t.fill(300, 5).catch((error: unknown) => void errors.push(error))
         await until('some have arrived', () => t.journal.arrived() > round * 100 + 20)
         await server.stop('kill')
         await server.start()
@@ -159,6 +161,8 @@ for (const version of servers) {
       await t.fill(20, 5)
       await t.settled()
       await relay.stop()
+      // That nobody was there, or that the answer got lost; never that a unit was applied in part.
+      expect(errors.filter((error) => classify(error) !== 'down').map(String)).toEqual([])
       expect(await t.problems({ duplicates: 200 })).toEqual([])
       const ledger = await t.raw.smembers(t.stores[0]!.key('ledger'))
       expect((await t.outbox.admin.stats()).states.published.count).toBe(ledger.length)
