@@ -146,11 +146,14 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
 
   async #work(session: Session<D>, pump: Pump<D>, signal: AbortSignal): Promise<void> {
     const over = AbortSignal.any([signal, session.lost])
+    const close = () => pump.close()
     // At once: nothing goes out after a stop.
-    if (signal.aborted) pump.close()
-    else signal.addEventListener('abort', () => pump.close(), { once: true })
+    if (signal.aborted) close()
+    else signal.addEventListener('abort', close, { once: true })
     const renewal = await this.#renewal(session, pump)
     await this.#answered(this.#takeAll(session, pump, over), over)
+    // The flow outlives its sessions: each that was lost would stay in memory with it.
+    signal.removeEventListener('abort', close)
     await this.#drain(session, pump)
     await this.#bounded(renewal?.stop(), ABORT_GRACE)
   }

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../src/testing/index.ts'
 import { flowOf, Gate, type Held, record, Store, stop } from './support.ts'
@@ -131,6 +132,26 @@ describe('a lost session', () => {
     }
     expect(store.in('done')).toHaveLength(4)
     await stop(clock, flow)
+  })
+
+  it('leaves nothing behind in a flow that goes on: neither a listener nor what it listens for', async () => {
+    const clock = new FakeClock()
+    const store = new Store(clock)
+    const signals: AbortSignal[] = []
+    store.before.open = (signal) => void signals.push(signal)
+    const flow = flowOf(clock, store, { each: () => {} })
+    await flow.start()
+    const counts: number[] = []
+    for (let session = 1; session <= 12; session++) {
+      await clock.until(() => store.opened === session)
+      await clock.settle()
+      counts.push(getEventListeners(signals[0]!, 'abort').length)
+      store.lose()
+    }
+    expect(new Set(signals).size).toBe(1)
+    expect(counts).toEqual(counts.map(() => counts[0]))
+    await stop(clock, flow)
+    expect(getEventListeners(signals[0]!, 'abort')).toEqual([])
   })
 
   it('is left although its settle hangs and its close fails', async () => {

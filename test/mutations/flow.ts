@@ -164,4 +164,12 @@ export const mutations: Mutation[] = [
     test: 'test/flow/lifecycle.test.ts',
     expects: 'stops in order',
   },
+  {
+    name: 'each session that was lost is kept by the flow',
+    file: 'src/flow/flow.ts',
+    find: "    signal.removeEventListener('abort', close)\n",
+    replace: '',
+    test: 'test/flow/source.test.ts',
+    expects: 'leaves nothing behind',
+  },
 ]
