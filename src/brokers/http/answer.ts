@@ -18,8 +18,12 @@ const AWAY = new Set([429, 502, 503, 504])
 /** Statuses below 500 that may go better later. */
 const LATER = new Set([408, 425])
 
+export function isSuccess(status: number): boolean {
+  return status >= 200 && status < 300
+}
+
 export function judge({ status, retryAfter }: Answer, now: number, longest: number): Judged {
-  if (status >= 200 && status < 300) return OK
+  if (isSuccess(status)) return OK
   const error = new WaybillError('HTTP_STATUS', `answered ${status}${meaning(status)}`)
   const after = retryAfter === undefined ? undefined : delayOf(retryAfter, now, longest)
   if (AWAY.has(status)) return { kind: 'away', error, after }

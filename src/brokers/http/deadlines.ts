@@ -1,10 +1,8 @@
 import type { Clock } from '../../core/index.ts'
+import { Bag, type Held } from './bag.ts'
 
 /** When something is late, and who is told then. */
-export interface Deadline {
-  readonly at: number
-  readonly onLate: () => void
-}
+export type Deadline = Held<{ readonly at: number; readonly onLate: () => void }>
 
 /**
  * Many deadlines with one timer for all of them, set to the next: of the thousands that requests have in a second hardly
@@ -12,7 +10,7 @@ export interface Deadline {
  */
 export class Deadlines {
   readonly #clock: Clock
-  readonly #all = new Set<Deadline>()
+  readonly #all = new Bag<Deadline['value']>()
   #asleep: AbortController | undefined
   #until = Number.POSITIVE_INFINITY
 
@@ -21,9 +19,9 @@ export class Deadlines {
   }
 
   add(ms: number, onLate: () => void): Deadline {
-    const deadline = { at: this.#clock.monotonic() + ms, onLate }
-    this.#all.add(deadline)
-    if (deadline.at < this.#until) this.#sleep(deadline.at)
+    const at = this.#clock.monotonic() + ms
+    const deadline = this.#all.add({ at, onLate })
+    if (at < this.#until) this.#sleep(at)
     return deadline
   }
 
@@ -54,15 +52,13 @@ export class Deadlines {
   #ring(): void {
     this.#wake()
     const now = this.#clock.monotonic()
-    let next = Number.POSITIVE_INFINITY
-    for (const deadline of this.#all) {
-      if (deadline.at > now) {
-        next = Math.min(next, deadline.at)
-        continue
-      }
+    for (const deadline of this.#all.all()) {
+      // One that is told may mean that another was met.
+      if (deadline.place < 0 || deadline.value.at > now) continue
       this.#all.delete(deadline)
-      deadline.onLate()
+      deadline.value.onLate()
     }
+    const next = this.#all.all().reduce((first, { value }) => Math.min(first, value.at), Number.POSITIVE_INFINITY)
     if (next < this.#until) this.#sleep(next)
   }
 }

@@ -7,7 +7,7 @@ export type Mode = (typeof MODES)[number]
 
 export interface Encoded {
   readonly headers: Record<string, string>
-  readonly body: Uint8Array
+  readonly body: string | Uint8Array
 }
 
 /** A message as an HTTP request, signed at `now`. What it throws refuses the message for good. */
@@ -15,7 +15,7 @@ export function encode(message: RawMessage, mode: Mode, secrets: readonly Secret
   const { headers, body } = content(message, mode)
   const id = webhookId(message)
   const timestamp = String(Math.floor(now / 1000))
-  headers['content-length'] = String(body.length)
+  headers['content-length'] = String(Buffer.byteLength(body))
   if (secrets.length === 0) return { headers, body }
   const attributes = 'ce-id' in headers ? attributesText(headers) : undefined
   headers['webhook-id'] = id
@@ -28,10 +28,9 @@ function content(message: RawMessage, mode: Mode): Encoded {
   // An event whose data is itself an event would be taken for that one.
   if (mode === 'structured' || contentMode(message.datacontenttype) !== 'binary') {
     const headers = { 'content-type': `${STRUCTURED_TYPE}; charset=utf-8` }
-    return { headers, body: Buffer.from(toStructured(message)) }
+    return { headers, body: toStructured(message) }
   }
-  const { headers, body } = toBinary(message)
-  return { headers, body: typeof body === 'string' ? Buffer.from(body) : body }
+  return toBinary(message)
 }
 
 /**

@@ -4,8 +4,9 @@ import { Agent as SecureAgent } from 'node:https'
 import { encodeData, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
 import { type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { type Judged, judge } from './answer.ts'
+import { Bag } from './bag.ts'
 import { Deadlines } from './deadlines.ts'
-import { encode } from './encoding.ts'
+import { type Encoded, encode } from './encoding.ts'
 import { post, type Target, targetOf } from './request.ts'
 import { type HttpSenderOptions, type SenderSettings, senderSettings } from './sender-options.ts'
 import { Slots } from './slots.ts'
@@ -14,7 +15,7 @@ import { Slots } from './slots.ts'
 interface Call {
   readonly signal: AbortSignal
   /** Its requests, told when it is aborted. */
-  readonly flying: Set<(reason: unknown) => void>
+  readonly flying: Bag<(reason: unknown) => void>
   away: unknown
 }
 
@@ -42,7 +43,7 @@ export class HttpSender implements Publisher {
     this.#settings = settings
     this.#slots = new Slots(concurrency)
     this.#deadlines = new Deadlines(settings.clock)
-    this.#target = settings.fixed === undefined ? undefined : targetOf(settings.fixed)
+    this.#target = settings.fixed === undefined ? undefined : targetOf(settings.fixed, settings.headers)
     const connections = { keepAlive: true, maxSockets: concurrency, maxFreeSockets: concurrency, lookup: guard.lookup }
     this.#agents = { 'http:': new PlainAgent(connections), 'https:': new SecureAgent({ ...tls, ...connections }) }
   }
@@ -67,10 +68,10 @@ export class HttpSender implements Publisher {
     }
     // Each call listens to it, and that is no leak.
     setMaxListeners(0, signal)
-    const call: Call = { signal, flying: new Set(), away: undefined }
+    const call: Call = { signal, flying: new Bag(), away: undefined }
     const onAbort = () => {
       call.away ??= signal.reason
-      for (const giveUp of call.flying) giveUp(signal.reason)
+      for (const { value: giveUp } of call.flying.all()) giveUp(signal.reason)
     }
     if (signal.aborted) onAbort()
     else signal.addEventListener('abort', onAbort)
@@ -107,36 +108,33 @@ export class HttpSender implements Publisher {
 
   async #one(message: RawMessage, call: Call): Promise<Outcome> {
     if (call.away !== undefined) return { kind: 'down', error: call.away }
-    const judged = await this.#send(message, call)
-    return judged.kind === 'away' ? this.#away(judged, call) : judged
-  }
-
-  async #send(message: RawMessage, { signal, flying }: Call): Promise<Judged> {
-    const { headers, mode, secrets, timeout, clock, longestRetryAfter } = this.#settings
+    const { mode, secrets, timeout, clock, longestRetryAfter } = this.#settings
     let target: Target
-    let encoded: ReturnType<typeof encode>
+    let encoded: Encoded
     try {
       target = this.#target ?? this.#targetOf(message)
       encoded = encode(encodeData(message), mode, secrets, clock.now())
     } catch (error) {
       return refusal(error)
     }
+    const { headers, body } = encoded
+    const { signal, flying } = call
+    const agent = this.#agents[target.request.protocol as 'http:' | 'https:']
+    let judged: Judged
     try {
-      const agent = this.#agents[target.request.protocol as 'http:' | 'https:']
-      const sent = { ...headers, ...encoded.headers }
-      const request = { target, agent, headers: sent, body: encoded.body, timeout, signal, flying }
-      const answer = await post({ ...request, deadlines: this.#deadlines })
-      return judge(answer, clock.now(), longestRetryAfter)
+      const answer = await post({ target, agent, headers, body, timeout, deadlines: this.#deadlines, signal, flying })
+      judged = judge(answer, clock.now(), longestRetryAfter)
     } catch (error) {
-      return failure(error, target.host, this.#target !== undefined)
+      judged = failure(error, target.host, this.#target !== undefined)
     }
+    return judged.kind === 'away' ? this.#away(judged, call) : judged
   }
 
   #targetOf(message: RawMessage): Target {
-    const { urlOf, guard } = this.#settings
+    const { urlOf, guard, headers } = this.#settings
     const url = urlOf(message)
     guard.checkHost(url.hostname)
-    return targetOf(url)
+    return targetOf(url, headers)
   }
 
   #away({ error, after }: Extract<Judged, { kind: 'away' }>, call: Call): Outcome {
