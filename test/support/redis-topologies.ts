@@ -14,7 +14,7 @@
  *
  * Clients are made, not connected: the code under test opens its own connections.
  */
-import { chown, writeFile } from 'node:fs/promises'
+import { chown, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Cluster, Redis } from 'ioredis'
 import { createCluster, createSentinel } from 'redis'
@@ -80,6 +80,28 @@ function nodeOf(server: Service): RedisNode {
     },
   })
   return node
+}
+
+/** The append-only file that is being written. */
+export async function logOf(node: Address): Promise<string> {
+  const [, dir] = (await admin(node).config('GET', 'dir')) as [string, string]
+  const parts = await readdir(join(dir, 'appendonlydir')).catch(() => [])
+  const last = parts.filter((name) => name.endsWith('.incr.aof')).sort()
+  return last.length > 0 ? join(dir, 'appendonlydir', last.at(-1)!) : join(dir, 'appendonly.aof')
+}
+
+/**
+ * Until its append-only file is written anew; for a server that was killed and is to be killed again. Killed in the middle
+ * of a write it leaves a part of a script's effects in the file, and Redis then cuts off the command that is not whole, not
+ * the transaction: at its next start that part comes to life, and what was written since may be gone. Fixed in Valkey,
+ * see https://github.com/valkey-io/valkey/pull/4342.
+ */
+export async function rewritten(node: Address): Promise<void> {
+  await admin(node).bgrewriteaof()
+  await eventually('the append-only file is rewritten', async () => {
+    const info = await admin(node).info('persistence')
+    return /aof_rewrite_in_progress:0/.test(info) && /aof_rewrite_scheduled:0/.test(info)
+  })
 }
 
 export interface ReplicatedOptions {
