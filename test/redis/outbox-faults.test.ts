@@ -1,8 +1,9 @@
+import { stat, truncate } from 'node:fs/promises'
 import { afterEach, describe, expect, test } from 'vitest'
 import { classify } from '../../src/core/index.ts'
 import { crashPoints, everyPointHit, faultProxy, recordTelemetry, type ScriptResult } from '../../src/testing/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
-import { type RedisVersion, standalone } from '../support/redis-topologies.ts'
+import { logOf, type RedisVersion, rewritten, standalone } from '../support/redis-topologies.ts'
 import { scale } from '../support/scale.ts'
 import { describeWith, service } from '../support/services.ts'
 import { outboxOn } from './outbox-support.ts'
@@ -152,6 +153,8 @@ for (const version of servers) {
         await until('some have arrived', () => t.journal.arrived() > round * 100 + 20)
         await server.stop('kill')
         await server.start()
+        // It may have been killed in the middle of a write.
+        await rewritten(server)
         await filling
         await until('it can be reached', async () => {
           const stats = await t.outbox.admin.stats().catch(() => undefined)
@@ -166,6 +169,35 @@ for (const version of servers) {
       expect(await t.problems({ duplicates: 200 })).toEqual([])
       const ledger = await t.raw.smembers(t.stores[0]!.key('ledger'))
       expect((await t.outbox.admin.stats()).states.published.count).toBe(ledger.length)
+      expect(await t.outbox.repair().runOnce()).toEqual({ restored: 0, dropped: 0, released: 0, headed: 0 })
+    })
+
+    test('killed in the middle of a write: nothing of the unit is there, nor at the next start once the log is rewritten', {
+      timeout: 120_000,
+    }, async () => {
+      const server = await standalone({ appendonly: 'yes', appendfsync: 'always' }, version)
+      const t = newWorld(server.url)
+      const kept = async () => [
+        await t.raw.scard(t.stores[0]!.key('ledger')),
+        await t.raw.hlen(`${t.base}:entries`),
+        await t.pending(),
+      ]
+      await t.fill(10, 1)
+      const log = await logOf(server)
+      const { size: before } = await stat(log)
+      await t.fill(10, 1)
+      expect(await kept()).toEqual([20, 20, 20])
+      const { size: after } = await stat(log)
+      await server.stop('kill')
+      await truncate(log, before + Math.floor((after - before) / 2))
+      await server.start()
+      await rewritten(server)
+      await until('it can be reached', async () => (await t.pending().catch(() => undefined)) !== undefined)
+      expect(await kept()).toEqual([10, 10, 10])
+      await t.fill(10, 1)
+      await server.restart('kill')
+      await until('it can be reached', async () => (await t.pending().catch(() => undefined)) !== undefined)
+      expect(await kept()).toEqual([20, 20, 20])
       expect(await t.outbox.repair().runOnce()).toEqual({ restored: 0, dropped: 0, released: 0, headed: 0 })
     })
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { classify } from '../../../src/core/index.ts'
 import { faultProxy, recordTelemetry } from '../../../src/testing/index.ts'
-import { admin, standalone } from '../../support/redis-topologies.ts'
+import { admin, rewritten, standalone } from '../../support/redis-topologies.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { freshTag, ioredis, reader, storeOf, until } from '../support.ts'
 import { serviceOn } from './service.ts'
@@ -99,6 +99,7 @@ describeWith(['redis'], 'a service that is paused, cut off, or whose Redis is', 
       await place(node.url, tag, 201 + round * 200, 400 + round * 200)
       await until('some are handled', async () => (await admin(node).hlen(`{${tag}}:times`)) > done)
       await node.restart('kill')
+      await rewritten(node)
     }
     await verify(node.url, tag, 800)
     await running.stop()
