@@ -124,6 +124,12 @@ describe('commands as they are written', () => {
     expect(all.map(({ path }) => path)).toEqual(expect.arrayContaining(Object.keys(ELSEWHERE)))
   })
 
+  test('the outbox and due-time events read no JSON: not every server that speaks Redis has cjson', () => {
+    const ours = lua.filter(([path]) => /\/(outbox|due)-/.test(path))
+    expect(ours.length).toBeGreaterThan(15)
+    for (const [path, text] of ours) expect(text, path).not.toMatch(/\bcjson\b/)
+  })
+
   test('every one in the table is used', () => {
     const used = all.flatMap(({ path, commands }) => [
       ...commands.map(([name]) => name),

@@ -2,88 +2,16 @@ import { Redis } from 'ioredis'
 import { expect, test } from 'vitest'
 import { DONE, systemClock } from '../../src/core/index.ts'
 import { redisDue, redisOutbox } from '../../src/redis/index.ts'
-import { lua } from '../../src/redis/lua.generated.ts'
 import { outboxAdminSuite, outboxReaderSuite, outboxStoreSuite } from '../../src/testing/index.ts'
 import { sample, samples } from '../../src/testing/outbox-probe.ts'
+import { problemOf } from '../support/redis-6.ts'
 import { standalone } from '../support/redis-topologies.ts'
 import { describeWith } from '../support/services.ts'
 import { outboxOn } from './outbox-support.ts'
 import { ioredis, storeOf } from './support.ts'
 
-/**
- * Every command the outbox sends or calls in a script, and how it may look on 6.0. A command that is not here is one
- * nobody has looked up; a word in `later` came with a later version (6.2, 7.0, …).
- */
-const COMMANDS: Record<string, { later?: string[]; most?: number }> = {
-  eval: {},
-  evalsha: {},
-  time: {},
-  type: {},
-  exists: {},
-  get: { most: 1 },
-  set: { later: ['GET', 'EXAT', 'PXAT'] },
-  hget: {},
-  hset: {},
-  hsetnx: {},
-  hmget: {},
-  hgetall: {},
-  hdel: {},
-  hexists: {},
-  hlen: {},
-  hstrlen: {},
-  hincrby: {},
-  hscan: { later: ['NOVALUES'] },
-  sadd: {},
-  srem: {},
-  scard: {},
-  srandmember: {},
-  zadd: { later: ['GT', 'LT'] },
-  zrem: {},
-  zcard: {},
-  zcount: {},
-  zscore: {},
-  zscan: {},
-  zlexcount: {},
-  zrange: { later: ['BYSCORE', 'BYLEX', 'REV', 'LIMIT'] },
-  zrangebyscore: {},
-  zrevrangebyscore: {},
-  zrangebylex: {},
-}
-
 /** Handshakes of drivers, and what a unit of work may queue besides. */
 const OTHERS = /^(client (setinfo|setname)|hello|select|auth|info|command)/i
-
-function problemOf(args: readonly string[]): string | undefined {
-  const name = args[0]!.toLowerCase()
-  const rule = COMMANDS[name]
-  const text = args.slice(0, 6).join(' ')
-  if (rule === undefined) return `${name} is not in the table: ${text}`
-  if (args.length - 1 > (rule.most ?? Number.POSITIVE_INFINITY)) return `more arguments than 6.0 knows: ${text}`
-  // A value may be any word; options stand beside the key.
-  const words = name.startsWith('z') || name === 'hscan' ? args.slice(2, 8) : args.slice(3)
-  const word = rule.later?.find((later) => words.some((arg) => arg.toUpperCase() === later))
-  return word === undefined ? undefined : `${word} came after 6.0: ${text}`
-}
-
-test('the scripts of the outbox and of due-time events call nothing that came after 6.0', () => {
-  const ours = Object.entries(lua).filter(([name]) => /^(outbox|due)-/.test(name))
-  expect(ours.length).toBeGreaterThan(15)
-  const used = new Set<string>()
-  for (const [name, text] of ours) {
-    for (const [, rest] of text.matchAll(/redis\.p?call\(([^\n]*)/g)) {
-      const words = [...rest!.matchAll(/'([^']*)'/g)].map(([, word]) => word!)
-      // The repair names its command in a variable: HSCAN and ZSCAN.
-      if (words.length === 0 || words[0] === 'COUNT') continue
-      expect(problemOf(words), `${name}.lua`).toBeUndefined()
-      used.add(words[0]!.toLowerCase())
-    }
-    expect(text, `${name}.lua: not every server has it`).not.toMatch(/\bcjson\b/)
-  }
-  expect([...used]).toContain('zrangebylex')
-  expect(problemOf(['ZRANGE', 'z', '0', '1', 'BYSCORE'])).toMatch(/came after/)
-  expect(problemOf(['ZADD', 'z', 'GT', '1', 'm'])).toMatch(/came after/)
-  expect(problemOf(['GETEX', 'k'])).toMatch(/not in the table/)
-})
 
 describeWith(['redis'], 'the outbox, as the server hears it', () => {
   test('no command or argument that came after 6.0 is sent', { timeout: 180_000 }, async () => {
