@@ -79,15 +79,16 @@ export function fromBinary(
   for (const header of Object.keys(headers)) {
     const given = headers[header]
     if (given === undefined || given === null) continue
-    const name = meanings.get(header) ?? meaningOf(header, prefix, meanings)
+    const meaning = meanings.get(header) ?? meaningOf(header, prefix, meanings)
+    const { name } = meaning
     switch (name) {
       case NONE:
         break
       case 'specversion':
-        specversion = headerText(name, given)
+        specversion = headerText(meaning, given)
         break
       case 'datacontenttype':
-        if (contentType === undefined) attributes.datacontenttype = headerText(name, given)
+        if (contentType === undefined) attributes.datacontenttype = headerText(meaning, given)
         break
       case 'id':
       case 'source':
@@ -95,12 +96,12 @@ export function fromBinary(
       case 'subject':
       case 'time':
       case 'dataschema': {
-        const text = headerText(name, given)
+        const text = headerText(meaning, given)
         attributes[name] = percent ? percentDecode(name, text) : text
         break
       }
       default: {
-        const value = typeof given === 'string' ? given : extensionOf(name, given)
+        const value = typeof given === 'string' ? given : extensionOf(meaning, given)
         extensions ??= {}
         extensions[name] = percent && typeof value === 'string' ? percentDecode(name, value) : value
       }
@@ -114,20 +115,27 @@ export function fromBinary(
   return new Message(attributes as Attributes, absent ? '' : body, 'raw')
 }
 
-function extensionOf(name: string, given: unknown): ExtensionValue {
+function extensionOf(meaning: Meaning, given: unknown): ExtensionValue {
   const native = typeof given === 'number' || typeof given === 'boolean'
-  const value = native ? given : headerText(name, given)
-  checkExtension(name, value)
+  const value = native ? given : headerText(meaning, given)
+  checkExtension(meaning.name, value)
   return value
 }
 
 /** What a header means that is no attribute. */
 const NONE = ''
 
-// Names are few and come with every message: what each means is found out once, until there are more than anybody means.
-const known = new Map<string, Map<string, string>>()
+interface Meaning {
+  /** The attribute that the header is of. */
+  readonly name: string
+  /** What it said last, where it came as bytes: most say the same in one message after the other. */
+  last: string
+}
 
-function meaningsOf(prefix: string): Map<string, string> {
+// Names are few and come with every message: what each means is found out once, until there are more than anybody means.
+const known = new Map<string, Map<string, Meaning>>()
+
+function meaningsOf(prefix: string): Map<string, Meaning> {
   let meanings = known.get(prefix)
   if (meanings === undefined) {
     meanings = new Map()
@@ -136,8 +144,7 @@ function meaningsOf(prefix: string): Map<string, string> {
   return meanings
 }
 
-/** The attribute that a header is of. */
-function meaningOf(header: string, prefix: string, meanings: Map<string, string>): string {
+function meaningOf(header: string, prefix: string, meanings: Map<string, Meaning>): Meaning {
   const lower = header.toLowerCase()
   let name = NONE
   if (lower === CONTENT_TYPE) name = 'datacontenttype'
@@ -145,8 +152,9 @@ function meaningOf(header: string, prefix: string, meanings: Map<string, string>
     name = lower.slice(prefix.length)
     if (!HEADER_ATTRIBUTES.has(name)) checkExtensionName(name)
   }
-  if (meanings.size < 1000 && header.length < 64) meanings.set(header, name)
-  return name
+  const meaning = { name, last: '' }
+  if (meanings.size < 1000 && header.length < 64) meanings.set(header, meaning)
+  return meaning
 }
 
 const HEADER_ATTRIBUTES = new Set(['specversion', 'id', 'source', 'type', 'subject', 'time', 'dataschema'])
@@ -156,10 +164,30 @@ function hasPrefix(header: string, prefix: string): boolean {
   return (prefix === 'cloudevents:' || prefix === 'cloudevents_') && /^cloudevents[:_]/.test(header)
 }
 
-function headerText(name: string, value: unknown): string {
+function headerText(meaning: Meaning, value: unknown): string {
   if (typeof value === 'string') return value
-  if (value instanceof Uint8Array) return utf8(value) ?? malformed(name, 'bytes', 'UTF-8 text')
-  return malformed(name, value, 'text')
+  if (value instanceof Uint8Array) return textOf(meaning, value)
+  return malformed(meaning.name, value, 'text')
+}
+
+function textOf(meaning: Meaning, bytes: Uint8Array): string {
+  if (isAscii(bytes, meaning.last)) return meaning.last
+  const text = utf8(bytes) ?? malformed(meaning.name, 'bytes', 'UTF-8 text')
+  if (text.length <= REMEMBERED) meaning.last = text
+  return text
+}
+
+/** Longer ones are seldom the same, and would be kept for nothing. */
+const REMEMBERED = 64
+
+/** Whether the bytes are this text, and all of it ASCII. From the end: what differs, differs there. */
+function isAscii(bytes: Uint8Array, text: string): boolean {
+  if (bytes.length !== text.length) return false
+  for (let i = text.length - 1; i >= 0; i--) {
+    const byte = bytes[i]!
+    if (byte !== text.charCodeAt(i) || byte > 127) return false
+  }
+  return true
 }
 
 function asIs(value: string): string {
