@@ -13,7 +13,12 @@ export function sizeInHand(record: KafkaRecord): number {
  * A record as it is handed out, or why nobody can handle it. Made when it is its turn and not when it was read: of the
  * thousands that wait, most would outlive the young generation of the heap, message and all.
  */
-export function deliveryOf(settings: GroupSettings, from: Partition, record: KafkaRecord): KafkaDelivery | BadRecord {
+export function deliveryOf(
+  settings: GroupSettings,
+  from: Partition,
+  record: KafkaRecord,
+  size: number,
+): KafkaDelivery | BadRecord {
   const { decode, order, attempts: limit } = settings
   const { spent } = from
   const attempts = spent?.offset === record.offset ? spent.attempts + 1 : 0
@@ -28,7 +33,7 @@ export function deliveryOf(settings: GroupSettings, from: Partition, record: Kaf
     return { from, record, reason: `${attempts} attempts: ${errorSummary(crashed)}`, attempts, message }
   }
   const key = order === 'partition' ? from.name : keyOf(record, message)
-  return { message, key, attempts, size: sizeInHand(record), from, record, buried: false, out: false }
+  return { message, key, attempts, size, from, record, buried: false, out: false }
 }
 
 /** The key of the record, whoever wrote it; else that of the message. */

@@ -96,11 +96,14 @@ export function sizeOf({ key, value, headers }: Pick<KafkaRecord, 'key' | 'value
   let size = 32 + (key?.length ?? 0) + (value?.length ?? 0)
   for (const name in headers) {
     const header = headers[name]
-    for (const one of Array.isArray(header) ? header : [header]) {
-      size += name.length + 4 + (typeof one === 'string' ? Buffer.byteLength(one) : (one?.length ?? 0))
-    }
+    if (!Array.isArray(header)) size += name.length + 4 + bytesIn(header as KafkaHeader | undefined)
+    else for (const one of header) size += name.length + 4 + bytesIn(one)
   }
   return size
+}
+
+function bytesIn(header: KafkaHeader | undefined): number {
+  return typeof header === 'string' ? Buffer.byteLength(header) : (header?.length ?? 0)
 }
 
 /** What Kafka allows. */

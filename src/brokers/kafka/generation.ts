@@ -49,15 +49,16 @@ export class Generation {
         idle++
         continue
       }
-      if (given.length > 0 && size + sizeInHand(next) > bytes) break
+      const own = sizeInHand(next)
+      if (given.length > 0 && size + own > bytes) break
       idle = 0
       const record = partition.take()
-      const delivery = partition.returned(record) ?? deliveryOf(this.#settings, partition, record)
+      const delivery = partition.returned(record) ?? deliveryOf(this.#settings, partition, record, own)
       if ('reason' in delivery) {
         this.bad.push(delivery)
         continue
       }
-      size += delivery.size
+      size += own
       delivery.out = true
       given.push(delivery)
     }

@@ -1,6 +1,7 @@
 import { telemetry, WaybillError } from '../../core/index.ts'
 import { isRefusal, type OutgoingRecord } from '../../drivers/kafka.ts'
 import { type Demand, type Session, type Settled, Waiters } from '../../flow/index.ts'
+import { Commits } from './commits.ts'
 import { letterOf } from './dead-letters.ts'
 import type { Generation } from './generation.ts'
 import type { GroupSettings } from './group.ts'
@@ -18,6 +19,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   readonly #onEnd: (member: Member, lost: boolean) => Promise<void>
   readonly #lost = new AbortController()
   readonly #waiters: Waiters
+  readonly #commits: Commits
   /** How many are handed out and not settled. */
   #out = 0
   #closed = false
@@ -26,6 +28,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   constructor(settings: GroupSettings, member: Member, onEnd: (member: Member, lost: boolean) => Promise<void>) {
     this.#settings = settings
     this.#waiters = new Waiters(settings.clock)
+    this.#commits = new Commits(settings.clock, () => this.#commit())
     this.#member = member
     this.#onEnd = onEnd
     this.cautious = member.generation?.cautious ?? false
@@ -53,8 +56,8 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     // The others cannot be committed past these. What fails here, the next take will tell.
     if (generation.bad.length > 0) await this.#bury(generation).catch(() => {})
     if (given.length > 0) this.#member.wake()
-    // What nobody was given, because it was for others, is over too.
-    else await this.#commit(generation)
+    // There is time to say what is done; and what nobody was given, because it was for others, is over too.
+    else await this.#commits.now()
     return given
   }
 
@@ -72,7 +75,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     const { generation } = this.#member
     if (this.#over || generation === undefined) return batch.length
     const ours = batch.filter(([delivery]) => generation.has(delivery.from))
-    await this.#write(ours, generation)
+    await this.#write(ours)
     if (this.#over) return batch.length
     for (const [delivery, settlement] of ours) {
       if (!delivery.out) continue
@@ -87,7 +90,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   }
 
   /** Dead letters first, and only when they are there the offsets. */
-  async #write(batch: readonly Settled<KafkaDelivery>[], generation: Generation): Promise<void> {
+  async #write(batch: readonly Settled<KafkaDelivery>[]): Promise<void> {
     const { sender, group, letters } = this.#settings
     const dead: KafkaDelivery[] = []
     const written: OutgoingRecord[] = []
@@ -100,13 +103,19 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     }
     if (dead.length > 0) await sender.send(written)
     for (const delivery of dead) delivery.buried = true
-    for (const [{ from, record }, { kind }] of batch) if (kind === 'done' || kind === 'dead') from.done(record.offset)
-    await this.#commit(generation)
+    let done = 0
+    for (const [{ from, record }, { kind }] of batch) {
+      if (kind === 'done' || kind === 'dead') from.done(record.offset)
+      if (kind === 'done') done++
+    }
+    // After a crash, each that is known to be done is one fewer that may have caused it.
+    if (done < batch.length || this.cautious) await this.#commits.now()
+    else await this.#commits.done(done)
   }
 
-  async #commit(generation: Generation): Promise<void> {
+  async #commit(): Promise<void> {
     try {
-      await generation.commit()
+      await this.#member.generation?.commit()
     } catch (error) {
       if (!isRefusal(error, 'STALE_GENERATION')) throw error
       this.#lose(error)
@@ -119,13 +128,14 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     if (this.#over || generation === undefined || !generation.has(from)) return
     from.alone = { offset: record.offset, attempts }
     from.dirty = true
-    await this.#commit(generation)
+    await this.#commits.now()
   }
 
   async close(): Promise<void> {
     if (this.#closed) return
     const lost = this.#lost.signal.aborted
     this.#closed = true
+    this.#commits.end()
     this.wake()
     this.#member.listener = undefined
     await this.#onEnd(this.#member, lost)
@@ -179,11 +189,12 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
       const about = { type: message?.type ?? '', id, reason, attempt: attempts + 1, tenant: message?.tenant }
       telemetry['message.dead'].publish({ flow: where, ...about })
     }
-    await this.#commit(generation)
+    await this.#commits.now()
   }
 
   #lose(reason: unknown): void {
     if (this.#over) return
+    this.#commits.end()
     this.#lost.abort(reason)
     this.wake()
   }

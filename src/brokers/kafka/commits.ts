@@ -1,0 +1,64 @@
+import type { Clock } from '../../core/index.ts'
+
+/** What is handled and not committed comes again after a crash: so many at most, */
+const MOST = 1000
+/** and none that was handled longer ago than this, in milliseconds. */
+const EVERY = 50
+
+/**
+ * When to commit what is done. A commit is a round trip, whether for one record or a thousand: each batch of a few
+ * would cost more in commits than in work. So what is done is said at once when nothing was for a while, and then
+ * together with what follows it.
+ */
+export class Commits {
+  readonly #clock: Clock
+  readonly #commit: () => Promise<void>
+  readonly #over = new AbortController()
+  #began = Number.NEGATIVE_INFINITY
+  #unsaid = 0
+  #failed = false
+  #waiting = false
+
+  constructor(clock: Clock, commit: () => Promise<void>) {
+    this.#clock = clock
+    this.#commit = commit
+  }
+
+  /** So many more are done. Resolves when they are committed, or may wait. */
+  async done(count: number): Promise<void> {
+    this.#unsaid += count
+    // After a failure whoever settles is to hear of it, and to wait.
+    if (this.#failed || this.#unsaid >= MOST || this.#clock.monotonic() >= this.#began + EVERY) await this.now()
+    else if (!this.#waiting) void this.#later()
+  }
+
+  async now(): Promise<void> {
+    const unsaid = this.#unsaid
+    this.#began = this.#clock.monotonic()
+    this.#unsaid = 0
+    try {
+      await this.#commit()
+      this.#failed = false
+    } catch (error) {
+      this.#unsaid += unsaid
+      this.#failed = true
+      throw error
+    }
+  }
+
+  /** Nothing more is committed by itself. */
+  end(): void {
+    this.#over.abort()
+  }
+
+  async #later(): Promise<void> {
+    this.#waiting = true
+    const { signal } = this.#over
+    for (let pause = EVERY; this.#unsaid > 0 && !signal.aborted; pause = EVERY * 10) {
+      await this.#clock.sleep(pause, signal)
+      // The next to settle, or to take, will be told what failed.
+      if (this.#unsaid > 0 && !signal.aborted) await this.now().catch(() => {})
+    }
+    this.#waiting = false
+  }
+}
