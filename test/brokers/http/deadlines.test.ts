@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { Bag } from '../../../src/brokers/http/bag.ts'
 import { Deadlines } from '../../../src/brokers/http/deadlines.ts'
 import { FakeClock } from '../../../src/testing/index.ts'
 
@@ -33,4 +34,25 @@ test('one that is late may set the next', async () => {
   deadlines.add(10, again)
   for (let i = 0; i < 5; i++) await clock.advance(10)
   expect(rung).toBe(5)
+})
+
+test('a bag holds what was not taken out, in whatever order things go', () => {
+  const bag = new Bag<string>()
+  const held = ['a', 'b', 'c', 'd', 'e'].map((name) => bag.add(name))
+  const rest = () =>
+    bag
+      .all()
+      .map(({ value }) => value)
+      .sort()
+  bag.delete(held[1]!)
+  expect(rest()).toEqual(['a', 'c', 'd', 'e'])
+  // Another stands in its place now, and stays when it is taken out again.
+  bag.delete(held[1]!)
+  expect(rest()).toEqual(['a', 'c', 'd', 'e'])
+  bag.delete(held[4]!)
+  bag.delete(held[0]!)
+  expect(rest()).toEqual(['c', 'd'])
+  bag.delete(held[2]!)
+  bag.delete(held[3]!)
+  expect(bag.size).toBe(0)
 })

@@ -5,10 +5,10 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { delayOf } from '../../../src/brokers/http/answer.ts'
 import { type HttpSenderOptions, httpSender } from '../../../src/brokers/http/index.ts'
 import { Message, type RawMessage } from '../../../src/core/index.ts'
-import { type Outcome, Relay, setTopic } from '../../../src/index.ts'
+import { event, type Outcome, Relay, Router, setTopic } from '../../../src/index.ts'
 import { memory } from '../../../src/memory/index.ts'
 import { FakeClock } from '../../../src/testing/index.ts'
-import { message, NEVER, SECRET, sender, serve, until } from './support.ts'
+import { message, NEVER, SECRET, sender, serve, serveReceiver, until } from './support.ts'
 
 const open: { close(): Promise<void> }[] = []
 afterEach(async () => {
@@ -206,6 +206,24 @@ describe('what is sent', () => {
     })
     expect(body).toBe('{"a":1}')
   })
+
+  test.each(['binary', 'structured'] as const)(
+    '%s: data of any characters arrives as it is, and signed',
+    async (mode) => {
+      const seen: string[] = []
+      await using site = await serveReceiver()
+      const router = new Router('any').on(event<string>('http.tested'), ({ data }) => void seen.push(data))
+      const consumer = router.consume(site.receiver)
+      await consumer.start()
+      const texts = ['plain', 'Grüße', 'ÿ\u0080', '漢字', '😀', '']
+      const sent = texts.map((text) => message(JSON.stringify(text)))
+      const outcomes = await made(site.url, { mode, concurrency: 1 }).publish(sent, NEVER)
+      expect(outcomes.map(({ kind }) => kind)).toEqual(texts.map(() => 'ok'))
+      expect(seen).toEqual(texts)
+      await site.receiver.stop()
+      await consumer.stop()
+    },
+  )
 
   test('structured mode: one JSON body', async () => {
     await using site = await answering(204)
