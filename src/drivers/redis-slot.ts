@@ -14,6 +14,12 @@ export function slotOf(key: string): number {
   return crc % 16384
 }
 
+/** By their tags, which is all there is to compare in most cases. */
+export function sameSlot(a: string, b: string): boolean {
+  const tag = tagOf(a)
+  return (tag !== undefined && tag === tagOf(b)) || slotOf(a) === slotOf(b)
+}
+
 /** What stands between the first `{` and the next `}`, unless that is nothing. */
 function tagOf(key: string): string | undefined {
   const open = key.indexOf('{')
@@ -34,7 +40,7 @@ export function besides(key: string, suffix: string): string {
 /** Refuses keys of different slots before they are sent: Redis Cluster would answer CROSSSLOT at some later time. */
 export function checkSameSlot(where: string, keys: readonly string[]): void {
   const [first, ...others] = keys
-  const other = others.find((key) => slotOf(key) !== slotOf(first!))
+  const other = others.find((key) => !sameSlot(key, first!))
   if (other === undefined) return
   throw new WaybillError(
     'CROSSSLOT',

@@ -1,5 +1,6 @@
 import { checkOptions, type Message, RetryLater, WaybillError } from '../core/index.ts'
-import { type Context, caused, type Middleware, outputList } from '../router/index.ts'
+import { isThenable } from '../flow/step.ts'
+import { type Context, caused, type Middleware, type Outputs, outputList } from '../router/index.ts'
 import type { EnqueueOptions } from './store.ts'
 import type { UnitOfWork } from './unit-of-work.ts'
 
@@ -68,16 +69,17 @@ export function inbox<Tx>(store: Receiving<Tx>, options: InboxMiddlewareOptions 
     gives: ['inbox'],
     needs: ['transaction'],
     refuses: ['inbox'],
-    wrap: (next) => async (message, context) => {
-      const { tx, router } = context as InTransaction<Tx>
+    wrap: (next) => (message, context) => {
+      const { tx, router, signal } = context as InTransaction<Tx>
       const { source, id } = message
-      const answer = await store.receive(tx, { subscriber: options.subscriber ?? router, source, id }, context.signal)
-      if (answer === 'new') return next(message, context)
-      if (answer === 'busy') {
-        // Whoever has it may die with it, again and again: that must not use up this message's attempts.
-        throw new RetryLater(BUSY_DELAY, `another is handling ${message.toString()} right now`, { charged: false })
-      }
-      return undefined
+      return store.receive(tx, { subscriber: options.subscriber ?? router, source, id }, signal).then((answer) => {
+        if (answer === 'new') return next(message, context)
+        if (answer === 'busy') {
+          // Whoever has it may die with it, again and again: that must not use up this message's attempts.
+          throw new RetryLater(BUSY_DELAY, `another is handling ${message.toString()} right now`, { charged: false })
+        }
+        return undefined
+      })
     },
   }
 }
@@ -99,15 +101,21 @@ export function outbox<Tx>(store: Enqueueing<Tx>, options: OutboxMiddlewareOptio
     gives: ['outbox'],
     needs: ['transaction'],
     refuses: ['outbox'],
-    wrap: (next) => async (message, context) => {
-      const outputs = outputList(await next(message, context))
-      if (outputs.length === 0) return undefined
-      const events = outputs.map((output) => caused(output, message))
-      for (const { topic, run } of runsByTopic(events, topicOf)) {
-        await store.enqueue((context as InTransaction<Tx>).tx, run, topic === undefined ? {} : { topic })
+    wrap: (next) => (message, context) => {
+      const keep = (returned: Outputs) => {
+        const outputs = outputList(returned)
+        return outputs.length === 0 ? undefined : enqueue((context as InTransaction<Tx>).tx, message, outputs)
       }
-      return undefined
+      const returned = next(message, context)
+      return isThenable(returned) ? Promise.resolve(returned).then(keep) : keep(returned)
     },
+  }
+
+  async function enqueue(tx: Tx, message: Message, outputs: readonly Message[]): Promise<undefined> {
+    const events = outputs.map((output) => caused(output, message))
+    for (const { topic, run } of runsByTopic(events, topicOf)) {
+      await store.enqueue(tx, run, topic === undefined ? {} : { topic })
+    }
   }
 }
 

@@ -22,8 +22,11 @@ export interface UnitOfWork<Tx = unknown> {
 export type Begin<Tx> = <T>(fn: (tx: Tx) => Promise<T>) => Promise<T>
 
 /** One transaction, and all who take part in it. */
-interface Scope<Tx> {
+interface Scope<Tx = unknown> {
+  readonly unit: AmbientUnitOfWork<Tx>
   readonly tx: Tx
+  /** One of another unit of work that it began in, and that went on then. */
+  readonly outer: Scope | undefined
   /** Those who have not finished yet. Most transactions have nobody, and no hooks. */
   joined: Set<Promise<unknown>> | undefined
   hooks: (() => unknown)[] | undefined
@@ -33,29 +36,39 @@ interface Scope<Tx> {
 }
 
 /**
- * A unit of work over anything that can begin a transaction. The current one is found through AsyncLocalStorage, which
- * is made with the first transaction: from then on it costs every async call in the process a little.
+ * The innermost transaction we are in, whatever it is one of. Made with the first: from then on each of these costs
+ * every async call in the process a little, which is why there is one for all units of work.
  */
+let storage: AsyncLocalStorage<Scope> | undefined
+
+/** The innermost transaction we are in of those that `wanted` says; also one that has ended. */
+export function ambient(wanted: (tx: unknown) => boolean): unknown {
+  for (let scope = storage?.getStore(); scope !== undefined; scope = scope.outer) {
+    if (wanted(scope.tx)) return scope.tx
+  }
+  return undefined
+}
+
+/** A unit of work over anything that can begin a transaction. The current one is found through AsyncLocalStorage. */
 export class AmbientUnitOfWork<Tx = unknown> implements UnitOfWork<Tx> {
   readonly #begin: Begin<Tx>
-  #storage: AsyncLocalStorage<Scope<Tx>> | undefined
 
   constructor(begin: Begin<Tx>) {
     this.#begin = begin
   }
 
-  async withTransaction<T>(fn: (tx: Tx) => Promise<T>): Promise<T> {
-    const outer = this.#scope()
-    if (outer !== undefined) return join(outer, fn)
-    this.#storage ??= new AsyncLocalStorage()
-    const storage = this.#storage
+  withTransaction<T>(fn: (tx: Tx) => Promise<T>): Promise<T> {
+    const joins = this.#scope()
+    if (joins !== undefined) return join(joins, fn)
     let scope: Scope<Tx> | undefined
-    const value = await this.#begin((tx) => {
-      scope = { tx, joined: undefined, hooks: undefined, doomed: undefined, ended: false }
-      return storage.run<Promise<T>, [Scope<Tx>, (tx: Tx) => Promise<T>]>(scope, runAll, scope, fn)
+    return this.#begin((tx) => {
+      scope = { unit: this, tx, outer: goingOn(), joined: undefined, hooks: undefined, doomed: undefined, ended: false }
+      storage ??= new AsyncLocalStorage()
+      return storage.run(scope as Scope, runAll<Tx, T>, scope, fn)
+    }).then((value) => {
+      if (scope?.hooks !== undefined) for (const hook of scope.hooks) runHook(hook)
+      return value
     })
-    for (const hook of scope?.hooks ?? []) runHook(hook)
-    return value
   }
 
   current(): Tx | undefined {
@@ -82,19 +95,32 @@ export class AmbientUnitOfWork<Tx = unknown> implements UnitOfWork<Tx> {
 
   /** Work that outlives its transaction still sees it here, but must not use it any more. */
   #scope(): Scope<Tx> | undefined {
-    const scope = this.#storage?.getStore()
+    const scope = this.#lastScope()
     return scope === undefined || scope.ended ? undefined : scope
+  }
+
+  #lastScope(): Scope<Tx> | undefined {
+    let scope = storage?.getStore()
+    while (scope !== undefined && scope.unit !== this) scope = scope.outer
+    return scope as Scope<Tx> | undefined
   }
 
   #requiredScope(what: string): Scope<Tx> {
     const scope = this.#scope()
     if (scope !== undefined) return scope
-    const ended = this.#storage?.getStore() !== undefined
+    const ended = this.#lastScope() !== undefined
     const why = ended
       ? 'the one this work began in has ended; await all work within it'
       : 'call it in withTransaction()'
     throw new WaybillError('NO_TRANSACTION', `${what}, and there is none: ${why}`)
   }
+}
+
+/** What began in a transaction that has ended is in none; and keeping it would keep all that it began in. */
+function goingOn(): Scope | undefined {
+  let scope = storage?.getStore()
+  while (scope?.ended) scope = scope.outer
+  return scope
 }
 
 /** Commit and rollback wait for everybody who joined, so that nobody's work is cut in two. */

@@ -50,23 +50,19 @@ export class Commits {
     this.#together = new Together((units) => this.#send(units))
   }
 
-  /** Throws when it was not done, or not all of it. */
-  async commit(unit: Unit): Promise<void> {
-    if (unit.queue.length === 0 && unit.marks.size === 0) return
+  /** Rejects when it was not done, or not all of it. Nothing to wait for where there is nothing to do. */
+  commit(unit: Unit): Promise<void> | undefined {
+    if (unit.queue.length === 0 && unit.marks.length === 0) return undefined
     const prepared = prepare(unit)
-    let report: RedisReply
-    try {
-      report = await this.#together.ask(prepared, prepared.bytes)
-      if (report === 1) return
-      if (howOf(report) === 'raised') throw errorIn(report)
-    } catch (error) {
-      if (error instanceof NotSent) throw error.cause
-      if (isServerTrouble(error)) throw refused(error as RedisError)
-      throw error instanceof Unavailable ? commitUnknown(error) : error
-    }
-    const [, ...rest] = listOf(report)
-    if (howOf(report) === 'committed') tellSteps(unit, listOf(rest[0]))
-    else throw problemOf(this.#settings.name, unit, prepared.keys, report)
+    return this.#together.ask(prepared, prepared.bytes, (report) => this.#reported(prepared, report), notDone)
+  }
+
+  #reported({ unit, keys }: Prepared, report: RedisReply): void {
+    if (report === 1) return
+    const how = howOf(report)
+    if (how === 'raised') notDone(errorIn(report))
+    if (how !== 'committed') throw problemOf(this.#settings.name, unit, keys, report)
+    tellSteps(unit, listOf(listOf(report)[1]))
   }
 
   async #send(units: readonly Prepared[]): Promise<readonly RedisReply[]> {
@@ -103,11 +99,17 @@ class NotSent {
   }
 }
 
+function notDone(error: unknown): never {
+  if (error instanceof NotSent) throw error.cause
+  if (isServerTrouble(error)) throw refused(error as RedisError)
+  throw error instanceof Unavailable ? commitUnknown(error) : error
+}
+
 function prepare(unit: Unit): Prepared {
   const { queue, checks, marks } = unit
   const keys = [...marks]
-  for (const key of unit.keys) if (!marks.has(key)) keys.push(key)
-  const args: RedisArg[] = ['', String(keys.length), marks.size > 0 ? unit.token : '', String(marks.size)]
+  for (const key of unit.keys) if (!marks.includes(key)) keys.push(key)
+  const args: RedisArg[] = ['', String(keys.length), marks.length > 0 ? unit.token : '', String(marks.length)]
   args.push(unit.frees ? '1' : '0', String(checks.size), String(queue.length))
   for (const [key, type] of checks) args.push(key, type)
   for (const { step, keys, words } of queue) {

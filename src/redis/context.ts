@@ -1,20 +1,11 @@
-import { AsyncLocalStorage } from 'node:async_hooks'
 import { describe, WaybillError } from '../core/index.ts'
 import { has } from '../drivers/recognise.ts'
 import type { RedisArg } from '../drivers/redis.ts'
 import { isIoRedis } from '../drivers/redis-ioredis.ts'
 import { isNodeRedis } from '../drivers/redis-node.ts'
+import { ambient } from '../outbox/unit-of-work.ts'
 import { WRITE_COMMANDS } from './commands.ts'
-import { type RedisTx, type RedisWord, type RedisWrites, transactionOf, type Unit, wordOf } from './unit.ts'
-
-/** Made with the first unit of work: from then on it costs every async call in the process a little. */
-let current: AsyncLocalStorage<Unit> | undefined
-
-/** Makes `unit` the one that adapters find. */
-export function inContext<T>(unit: Unit, fn: (tx: RedisTx) => Promise<T>): Promise<T> {
-  current ??= new AsyncLocalStorage()
-  return current.run(unit, () => fn(transactionOf(unit)))
-}
+import { type RedisWord, type RedisWrites, transactionOf, Unit, wordOf } from './unit.ts'
 
 /** What an adapter writes with: queued in a unit of work (nothing to await), or sent at once. It answers nothing. */
 export type RedisWriter = RedisWrites<void | Promise<void>>
@@ -24,7 +15,7 @@ export type RedisWriter = RedisWrites<void | Promise<void>>
  * a handler calls `orders.save(order)` and knows neither of Redis nor of transactions. `await` it in either case.
  */
 export function redisFromContext(fallback: object): RedisWriter {
-  const unit = current?.getStore()
+  const unit = ambient((tx) => tx instanceof Unit) as Unit | undefined
   if (unit?.open) return transactionOf(unit)
   const known = writers.get(fallback)
   if (known !== undefined) return known

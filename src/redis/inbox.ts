@@ -91,29 +91,32 @@ export class RedisInbox implements InboxStore<RedisTx> {
    * `new` when the right to handle it is ours now. It is given up when `signal` aborts: whoever was told to give up must
    * not keep others waiting, and can no longer commit.
    */
-  async receive(tx: RedisTx, message: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
-    const mark = this.#markOf(message)
-    const unit = unitOf(tx)
-    if (unit.marks.has(mark)) return 'done'
-    signal?.throwIfAborted()
-    let answer: string
+  receive(tx: RedisTx, message: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
     try {
-      answer = answerOf(await this.#receiving.ask({ mark, token: unit.token }, mark.length))
+      const mark = this.#markOf(message)
+      const unit = unitOf(tx)
+      if (unit.marks.includes(mark)) return Promise.resolve('done')
+      signal?.throwIfAborted()
+      const answered = (reply: RedisReply) => (reply === 1 ? this.#hold(unit, mark, signal) : heldBy(mark, reply))
+      const failed = (error: unknown): never => {
+        throw refusal(mark, error)
+      }
+      return this.#receiving.ask({ mark, token: unit.token }, mark.length, answered, failed)
     } catch (error) {
-      throw refusal(mark, error)
+      return Promise.reject(error)
     }
-    if (answer === 'done') return 'done'
-    if (answer.startsWith('partly ')) throw partlyApplied(`an earlier attempt was applied in part (${answer})`)
-    if (answer.startsWith('processing ')) return 'busy'
-    if (answer !== 'new') throw foreign(mark)
+  }
+
+  /** The mark is ours. When all is over meanwhile it must not be left behind. */
+  #hold(unit: Unit, mark: string, signal: AbortSignal | undefined): InboxAnswer | Promise<InboxAnswer> {
     const release = () => this.#release(unit, mark)
-    // When all is over meanwhile the mark must not be left behind.
     try {
       signal?.throwIfAborted()
       unit.hold(mark)
     } catch (error) {
-      await release()
-      throw error
+      return release().then(() => {
+        throw error
+      })
     }
     this.#leases.hold(mark, unit.token)
     const forget = signal === undefined ? undefined : whenAborted(signal, release)
@@ -182,10 +185,14 @@ export class RedisInbox implements InboxStore<RedisTx> {
   }
 }
 
-/** What the mark holds, or `new` when that is our token now. */
-function answerOf(reply: RedisReply): string {
-  if (Array.isArray(reply)) throw new RedisError(refusalText(textOf(reply[0])))
-  return reply === 1 ? 'new' : textOf(reply)
+/** The mark is not ours: what it holds says what became of the message. */
+function heldBy(mark: string, reply: RedisReply): InboxAnswer {
+  if (Array.isArray(reply)) throw refusal(mark, new RedisError(refusalText(textOf(reply[0]))))
+  const held = textOf(reply)
+  if (held === 'done') return 'done'
+  if (held.startsWith('partly ')) throw partlyApplied(`an earlier attempt was applied in part (${held})`)
+  if (held.startsWith('processing ')) return 'busy'
+  throw foreign(mark)
 }
 
 function refusal(mark: string, error: unknown): unknown {
@@ -203,11 +210,14 @@ function checkKey({ subscriber, source, id }: InboxKey): void {
   if (typeof subscriber !== 'string' || subscriber === '') {
     throw new WaybillError('INVALID_OPTION', `inbox: ${describe(subscriber)} is not a subscriber; give a name`)
   }
-  for (const [name, value] of Object.entries({ source, id })) {
-    if (typeof value === 'string' && value !== '') continue
-    const text = `inbox: a message without ${name} cannot be told from others, so that it could be handled once`
-    throw new WaybillError('MALFORMED_MESSAGE', text)
-  }
+  checkPart('source', source)
+  checkPart('id', id)
+}
+
+function checkPart(name: string, value: unknown): void {
+  if (typeof value === 'string' && value !== '') return
+  const text = `inbox: a message without ${name} cannot be told from others, so that it could be handled once`
+  throw new WaybillError('MALFORMED_MESSAGE', text)
 }
 
 const LONGEST = 200

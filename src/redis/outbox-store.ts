@@ -98,7 +98,7 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   async enqueueAlone(events: Message | readonly Message[], options?: EnqueueOptions): Promise<string | string[]> {
     const entries = this.#entries(events, options)
     for (const [shard, part] of grouped(entries, ({ key, id }) => this.shards.of(key ?? id))) {
-      await this.#alone.get(shard)!.ask(part, bytesOf(part))
+      await this.#alone.get(shard)!.ask(part, bytesOf(part), () => {})
     }
     return answer(events, entries)
   }

@@ -4,11 +4,13 @@
  */
 export const MOST_TOGETHER = { count: 64, bytes: 256 * 1024 } as const
 
-interface Waiting<Item, Answer> {
-  readonly item: Item
-  readonly bytes: number
-  readonly resolve: (answer: Answer) => void
-  readonly reject: (error: unknown) => void
+/** What goes in one call. */
+interface Batch<Item, Answer> {
+  readonly items: Item[]
+  bytes: number
+  /** One for all of them: a promise for each, with what resolves it, would cost more than the rest does here. */
+  readonly answers: Promise<readonly Answer[]>
+  readonly send: () => void
 }
 
 /**
@@ -20,46 +22,50 @@ interface Waiting<Item, Answer> {
  */
 export class Together<Item, Answer> {
   readonly #send: (items: readonly Item[]) => Promise<readonly Answer[]>
-  #waiting: Waiting<Item, Answer>[] = []
+  #batches: Batch<Item, Answer>[] = []
 
   /** `send` answers for each item, in their order. */
   constructor(send: (items: readonly Item[]) => Promise<readonly Answer[]>) {
     this.#send = send
   }
 
-  ask(item: Item, bytes: number): Promise<Answer> {
-    return new Promise((resolve, reject) => {
-      // After whatever else this turn brings: many answers come in one piece, and each lets somebody go on.
-      if (this.#waiting.length === 0) setImmediate(this.#flush)
-      this.#waiting.push({ item, bytes, resolve, reject })
+  /** Resolves with what `answered` makes of the answer, or `failed` of the error. */
+  ask<Result>(
+    item: Item,
+    bytes: number,
+    answered: (answer: Answer) => Result | Promise<Result>,
+    failed?: (error: unknown) => never,
+  ): Promise<Result> {
+    const { items, answers } = this.#batchFor(bytes)
+    const at = items.push(item) - 1
+    return answers.then((all) => answered(all[at]!), failed)
+  }
+
+  #batchFor(bytes: number): Batch<Item, Answer> {
+    const last = this.#batches.at(-1)
+    if (last !== undefined && last.items.length < MOST_TOGETHER.count && last.bytes + bytes <= MOST_TOGETHER.bytes) {
+      last.bytes += bytes
+      return last
+    }
+    // After whatever else this turn brings: many answers come in one piece, and each lets somebody go on.
+    if (last === undefined) setImmediate(this.#flush)
+    const batch = this.#begin(bytes)
+    this.#batches.push(batch)
+    return batch
+  }
+
+  #begin(bytes: number): Batch<Item, Answer> {
+    const items: Item[] = []
+    let send = () => {}
+    const answers = new Promise<readonly Answer[]>((resolve) => {
+      send = () => resolve(this.#send(items))
     })
+    return { items, bytes, answers, send }
   }
 
   readonly #flush = (): void => {
-    const waiting = this.#waiting
-    this.#waiting = []
-    for (let from = 0; from < waiting.length; ) {
-      let to = from
-      let bytes = 0
-      do bytes += waiting[to++]!.bytes
-      while (
-        to < waiting.length &&
-        to - from < MOST_TOGETHER.count &&
-        bytes + waiting[to]!.bytes <= MOST_TOGETHER.bytes
-      )
-      void this.#call(from === 0 && to === waiting.length ? waiting : waiting.slice(from, to))
-      from = to
-    }
-  }
-
-  async #call(batch: readonly Waiting<Item, Answer>[]): Promise<void> {
-    try {
-      const answers = await this.#send(batch.map(({ item }) => item))
-      batch.forEach(({ resolve }, at) => {
-        resolve(answers[at]!)
-      })
-    } catch (error) {
-      for (const { reject } of batch) reject(error)
-    }
+    const batches = this.#batches
+    this.#batches = []
+    for (const { send } of batches) send()
   }
 }

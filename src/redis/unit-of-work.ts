@@ -1,7 +1,6 @@
 import { AmbientUnitOfWork } from '../outbox/unit-of-work.ts'
 import { type CommitSettings, Commits } from './commit.ts'
-import { inContext } from './context.ts'
-import { type Ending, type RedisTx, Unit, type UnitSettings } from './unit.ts'
+import { type Ending, type RedisTx, transactionOf, Unit, type UnitSettings } from './unit.ts'
 
 export interface UnitOfWorkSettings extends CommitSettings {
   readonly unit: UnitSettings
@@ -18,10 +17,11 @@ export class RedisUnitOfWork extends AmbientUnitOfWork<RedisTx> {
       const unit = new Unit(settings.unit)
       let ending: Ending = 'discarded'
       try {
-        const value = await inContext(unit, fn)
+        const value = await fn(transactionOf(unit))
         unit.close()
         ending = 'unknown'
-        await commits.commit(unit)
+        const committing = commits.commit(unit)
+        if (committing !== undefined) await committing
         ending = 'committed'
         return value
       } finally {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { describe, WaybillError } from '../core/index.ts'
 import type { RedisArg, RedisReply } from '../drivers/redis.ts'
-import { slotOf } from '../drivers/redis-slot.ts'
+import { sameSlot } from '../drivers/redis-slot.ts'
 import { Guard } from '../drivers/transaction.ts'
 import { type KeyType, keyPlaces, WRITE_COMMANDS, type WriteCommand, writeOf } from './commands.ts'
 import type { StepName } from './steps.ts'
@@ -62,26 +62,52 @@ const MOST_WORDS = 7000
 const PROCESS = randomBytes(12).toString('base64url')
 let tokens = 0
 
-/** The queue of one unit of work, and the marks of the inbox that fence it. */
+const NOTHING: readonly never[] = []
+const NO_CHECKS: ReadonlyMap<string, KeyType> = new Map()
+
+/** Refuses what comes after the end of a unit. */
+const ENDED = new Guard()
+ENDED.end()
+
+/**
+ * The queue of one unit of work, and the marks of the inbox that fence it. There is one for every message, and many of
+ * them queue nothing: room is made when it is needed.
+ */
 export class Unit {
-  readonly queue: Queued[] = []
-  /** Keys whose type is looked at before anything is written. */
-  readonly checks = new Map<string, KeyType>()
-  /** Keys of marks that we hold under `token`. */
-  readonly marks = new Set<string>()
-  readonly keys = new Set<string>()
   /** What is queued frees memory before something else needs it: see commit.lua. */
   frees = false
   readonly #settings: UnitSettings
-  readonly #guard = new Guard()
-  readonly #ends: ((ending: Ending) => void | Promise<void>)[] = []
+  #queue: Queued[] | undefined
+  #checks: Map<string, KeyType> | undefined
+  #marks: string[] | undefined
+  #keys: Set<string> | undefined
+  #ends: ((ending: Ending) => void | Promise<void>)[] | undefined
   /** What a key holds by what is queued already; undefined once that cannot be told any more. */
-  readonly #types = new Map<string, KeyType | undefined>()
+  #types: Map<string, KeyType | undefined> | undefined
   #token: string | undefined
   #open = true
 
   constructor(settings: UnitSettings) {
     this.#settings = settings
+  }
+
+  get queue(): readonly Queued[] {
+    return this.#queue ?? NOTHING
+  }
+
+  /** Keys whose type is looked at before anything is written. */
+  get checks(): ReadonlyMap<string, KeyType> {
+    return this.#checks ?? NO_CHECKS
+  }
+
+  /** Keys of marks that we hold under `token`. */
+  get marks(): readonly string[] {
+    return this.#marks ?? NOTHING
+  }
+
+  /** What it writes to, beside its marks. */
+  get keys(): Iterable<string> {
+    return this.#keys ?? NOTHING
   }
 
   /** Nobody else has it. */
@@ -91,7 +117,7 @@ export class Unit {
   }
 
   command(name: string, ...given: RedisWord[]): void {
-    this.#guard.check()
+    this.check()
     const write = writeOf(name)
     const title = name.toUpperCase()
     const words = given.map((word, at) => wordOf(word, title, at))
@@ -113,40 +139,42 @@ export class Unit {
     const conditional = title === 'SET' && words.length > write.words
     keys.forEach((key, at) => {
       const replaced = (write.replaces ?? false) && (at === 0 || write.keys === 'pairs')
-      if (replaced) this.#types.set(key, conditional || write.frees ? undefined : write.type)
+      if (replaced) this.#becomes(key, conditional || write.frees ? undefined : write.type)
       else this.#expect(title, key, write)
     })
     this.frees ||= write.frees ?? false
-    this.queue.push({ step: '', keys: [], words: [name, ...words], what: title, key: keys[0] })
+    this.#push({ step: '', keys: [], words: [name, ...words], what: title, key: keys[0] })
   }
 
   add({ step, keys, args, onCommit }: NamedStep): void {
-    this.#guard.check()
+    this.check()
     this.#touch(keys)
-    this.queue.push({ step, keys, words: args, what: step, key: keys[0], onCommit })
+    this.#push({ step, keys, words: args, what: step, key: keys[0], onCommit })
   }
 
   /** A key whose type is looked at before anything is written. */
   expect(key: string, type: KeyType): void {
     this.#touch([key])
-    if (!this.#types.has(key)) this.checks.set(key, type)
-    this.#types.set(key, type)
+    if (!this.#types?.has(key)) this.#look(key, type)
+    this.#becomes(key, type)
   }
 
   /** Fences the commit by a mark that holds our token now. */
   hold(mark: string): void {
-    this.#guard.check()
-    this.#touch([mark])
-    this.marks.add(mark)
+    this.check()
+    this.#checkSlot(mark)
+    this.#marks ??= []
+    if (!this.#marks.includes(mark)) this.#marks.push(mark)
   }
 
   /** Called when the unit has ended, however it did. */
   atEnd(fn: (ending: Ending) => void | Promise<void>): void {
+    this.#ends ??= []
     this.#ends.push(fn)
   }
 
   check(): void {
-    this.#guard.check()
+    if (!this.#open) ENDED.check()
   }
 
   /** Any key of the slot that all must share; undefined where any will do. */
@@ -161,31 +189,56 @@ export class Unit {
 
   close(): void {
     this.#open = false
-    this.#guard.end()
   }
 
   /** Nothing to wait for in most cases, and a promise costs every unit. */
   ended(ending: Ending): Promise<unknown> | undefined {
-    const waits = this.#ends.map((end) => end(ending)).filter((wait) => wait !== undefined)
-    return waits.length === 0 ? undefined : Promise.all(waits)
+    let waits: Promise<void>[] | undefined
+    for (const end of this.#ends ?? NOTHING) {
+      const wait = end(ending)
+      if (wait === undefined) continue
+      waits ??= []
+      waits.push(wait)
+    }
+    return waits === undefined ? undefined : Promise.all(waits)
+  }
+
+  #push(queued: Queued): void {
+    this.#queue ??= []
+    this.#queue.push(queued)
   }
 
   #touch(keys: readonly string[]): void {
-    const { slot } = this.#settings
+    this.#keys ??= new Set()
     for (const key of keys) {
-      if (!this.keys.has(key) && slot !== undefined && slotOf(key) !== slotOf(slot)) throw crossSlot(slot, key)
-      this.keys.add(key)
+      if (!this.#keys.has(key)) this.#checkSlot(key)
+      this.#keys.add(key)
     }
   }
 
+  #checkSlot(key: string): void {
+    const { slot } = this.#settings
+    if (slot !== undefined && !sameSlot(key, slot)) throw crossSlot(slot, key)
+  }
+
+  #look(key: string, type: KeyType): void {
+    this.#checks ??= new Map()
+    this.#checks.set(key, type)
+  }
+
+  #becomes(key: string, type: KeyType | undefined): void {
+    this.#types ??= new Map()
+    this.#types.set(key, type)
+  }
+
   #expect(title: string, key: string, { type, frees = false }: ReturnType<typeof writeOf>): void {
-    const known = this.#types.get(key)
+    const known = this.#types?.get(key)
     if (type !== undefined && known !== undefined && known !== type) {
       const text = `unit of work: ${title} needs a ${type}, but what is queued before makes it a ${known}: ${JSON.stringify(key)}`
       throw new WaybillError('WRONG_KEY_TYPE', text)
     }
-    if (type !== undefined && !this.#types.has(key)) this.checks.set(key, type)
-    this.#types.set(key, frees ? undefined : (type ?? known))
+    if (type !== undefined && !this.#types?.has(key)) this.#look(key, type)
+    this.#becomes(key, frees ? undefined : (type ?? known))
   }
 }
 

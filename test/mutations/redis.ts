@@ -117,8 +117,8 @@ export const mutations: Mutation[] = [
   {
     name: 'keys of another slot are queued',
     file: `${store}/unit.ts`,
-    find: 'slotOf(key) !== slotOf(slot)',
-    replace: 'slotOf(key) < 0',
+    find: '!sameSlot(key, slot)',
+    replace: '!sameSlot(key, key)',
     test: `${tests}/unit.test.ts`,
     expects: 'another slot',
     needs,
@@ -208,8 +208,8 @@ export const mutations: Mutation[] = [
   {
     name: 'all get the answer of the first',
     file: `${store}/together.ts`,
-    find: 'resolve(answers[at]!)',
-    replace: 'resolve(answers[at * 0]!)',
+    find: 'answered(all[at]!)',
+    replace: 'answered(all[at * 0]!)',
     test: `${tests}/together.test.ts`,
     expects: 'received together',
     needs,
@@ -217,7 +217,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a call is not bounded by count',
     file: `${store}/together.ts`,
-    find: 'to - from < MOST_TOGETHER.count &&',
+    find: 'last.items.length < MOST_TOGETHER.count &&',
     replace: '',
     test: `${tests}/together.test.ts`,
     expects: 'bounded by count and by bytes',
@@ -226,8 +226,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a call is not bounded by bytes',
     file: `${store}/together.ts`,
-    find: 'bytes + waiting[to]!.bytes <= MOST_TOGETHER.bytes',
-    replace: 'bytes + waiting[to]!.bytes > 0',
+    find: 'last.bytes + bytes <= MOST_TOGETHER.bytes',
+    replace: 'last.bytes + bytes > 0',
     test: `${tests}/together.test.ts`,
     expects: 'a large unit goes alone',
     needs,

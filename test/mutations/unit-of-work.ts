@@ -173,8 +173,8 @@ export const mutations: Mutation[] = [
   {
     name: 'outputs that go to the outbox are sent on as well',
     file: 'src/outbox/middleware.ts',
-    find: '{ topic })\n      }\n      return undefined',
-    replace: '{ topic })\n      }\n      return events',
+    find: '{ topic })\n    }\n  }',
+    replace: '{ topic })\n    }\n    return events as never\n  }',
     test: middleware,
     expects: 'business write, inbox and outputs are one',
     needs,

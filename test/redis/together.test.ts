@@ -35,6 +35,8 @@ function noting(client: object): { client: RedisClient; calls: { script: string;
 const message = (id: string) => ({ subscriber: 's', source: '/s', id })
 
 describe('what goes together', () => {
+  const itself = (answer: number) => answer
+
   /** Answers each with itself; `calls` are what went in one. */
   function echo(fail: (items: readonly number[]) => boolean = () => false) {
     const calls: (readonly number[])[] = []
@@ -48,29 +50,29 @@ describe('what goes together', () => {
 
   test('what is asked in one turn is one call, in its order; later ones do not wait for its answer', async () => {
     const { together, calls } = echo()
-    expect(await Promise.all([1, 2, 3].map((n) => together.ask(n, 1)))).toEqual([1, 2, 3])
-    expect(await together.ask(4, 1)).toBe(4)
+    expect(await Promise.all([1, 2, 3].map((n) => together.ask(n, 1, itself)))).toEqual([1, 2, 3])
+    expect(await together.ask(4, 1, itself)).toBe(4)
     expect(calls).toEqual([[1, 2, 3], [4]])
     const stuck = new Together<number, number>(() => new Promise(() => {}))
-    const never = stuck.ask(1, 1)
+    const never = stuck.ask(1, 1, itself)
     await new Promise(setImmediate)
-    expect(await Promise.race([never, echo().together.ask(2, 1)])).toBe(2)
+    expect(await Promise.race([never, echo().together.ask(2, 1, itself)])).toBe(2)
   })
 
   test('a call is bounded by count and by bytes; what is larger goes alone', async () => {
     const { together, calls } = echo()
     const { count, bytes } = MOST_TOGETHER
-    await Promise.all(Array.from({ length: 2 * count + 1 }, (_, n) => together.ask(n, 1)))
+    await Promise.all(Array.from({ length: 2 * count + 1 }, (_, n) => together.ask(n, 1, itself)))
     expect(calls.map(({ length }) => length)).toEqual([count, count, 1])
     calls.length = 0
     const sizes = [1, bytes - 1, 1, bytes + 1, bytes, 1, 1]
-    await Promise.all(sizes.map((size, n) => together.ask(n, size)))
+    await Promise.all(sizes.map((size, n) => together.ask(n, size, itself)))
     expect(calls).toEqual([[0, 1], [2], [3], [4], [5, 6]])
   })
 
   test('a call that fails is that of those in it', async () => {
     const { together } = echo((items) => items.includes(0))
-    const asked = Array.from({ length: MOST_TOGETHER.count + 2 }, (_, n) => together.ask(n, 1))
+    const asked = Array.from({ length: MOST_TOGETHER.count + 2 }, (_, n) => together.ask(n, 1, itself))
     const ended = await Promise.allSettled(asked)
     expect(ended.slice(0, MOST_TOGETHER.count).every(({ status }) => status === 'rejected')).toBe(true)
     expect(ended.slice(MOST_TOGETHER.count)).toEqual(
