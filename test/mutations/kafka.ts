@@ -25,6 +25,22 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
+    name: 'under load everything waits for the timer to be committed',
+    file: `${broker}/commits.ts`,
+    find: 'this.#failed || this.#unsaid >= MOST || ',
+    replace: 'this.#failed || ',
+    test: `${tests}/commits.test.ts`,
+    expects: 'no more than 1000 wait',
+  },
+  {
+    name: "a commit that failed by itself is nobody's concern",
+    file: `${broker}/commits.ts`,
+    find: '      this.#unsaid += unsaid\n      this.#failed = true\n',
+    replace: '',
+    test: `${tests}/commits.test.ts`,
+    expects: 'what failed is told',
+  },
+  {
     name: 'reading runs away from a gap',
     file: `${broker}/member.ts`,
     find: 'if (!partition.paused && partition.ahead >= ahead) {',

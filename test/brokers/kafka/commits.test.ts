@@ -1,0 +1,56 @@
+import { expect, test } from 'vitest'
+import { Commits } from '../../../src/brokers/kafka/commits.ts'
+import { FakeClock } from '../../../src/testing/index.ts'
+
+function counted() {
+  const clock = new FakeClock()
+  const asked = { commits: 0, fails: false }
+  const commits = new Commits(clock, async () => {
+    asked.commits++
+    if (asked.fails) throw new Error('no answer')
+  })
+  return { clock, asked, commits }
+}
+
+test('the first is committed at once, those that follow within 50 ms together', async () => {
+  const { clock, asked, commits } = counted()
+  await commits.done(1)
+  expect(asked.commits).toBe(1)
+  for (let i = 0; i < 20; i++) await commits.done(10)
+  expect(asked.commits).toBe(1)
+  await clock.advance(50)
+  expect(asked.commits).toBe(2)
+  await clock.advance(500)
+  expect(asked.commits).toBe(2)
+})
+
+test('no more than 1000 wait, however soon they were done', async () => {
+  const { asked, commits } = counted()
+  await commits.done(1)
+  for (let i = 0; i < 30; i++) await commits.done(100)
+  expect(asked.commits).toBe(4)
+})
+
+test('what failed is told to the next that settles, and tried again by itself', async () => {
+  const { clock, asked, commits } = counted()
+  await commits.done(1)
+  await commits.done(1)
+  asked.fails = true
+  await clock.advance(50)
+  expect(asked.commits).toBe(2)
+  await expect(commits.done(1)).rejects.toThrow('no answer')
+  asked.fails = false
+  await clock.advance(500)
+  expect(asked.commits).toBe(4)
+  await clock.advance(5000)
+  expect(asked.commits).toBe(4)
+})
+
+test('nothing is committed by itself after the end', async () => {
+  const { clock, asked, commits } = counted()
+  await commits.done(1)
+  await commits.done(1)
+  commits.end()
+  await clock.advance(5000)
+  expect(asked.commits).toBe(1)
+})
