@@ -6,7 +6,7 @@ import { samples } from '../../src/testing/outbox-probe.ts'
 import { logOf, type RedisVersion, rewritten, standalone } from '../support/redis-topologies.ts'
 import { scale } from '../support/scale.ts'
 import { describeWith, service } from '../support/services.ts'
-import { outboxOn } from './outbox-support.ts'
+import { outboxOn, READER } from './outbox-support.ts'
 import { mustCrash, type World, world } from './outbox-world.ts'
 import { ioredis, storeOf, until } from './support.ts'
 
@@ -314,14 +314,3 @@ for (const version of servers) {
     })
   })
 }
-
-const READER = {
-  reader: 'auto',
-  shards: 1,
-  lease: 60_000,
-  deadKey: 'block',
-  deletes: false,
-  wake: false,
-  attempts: 25,
-  clock: { now: () => Date.now(), monotonic: () => performance.now(), sleep: async () => {} },
-} as const

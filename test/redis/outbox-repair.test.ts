@@ -5,7 +5,7 @@ import { Relay } from '../../src/outbox/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
 import { describeWith, service } from '../support/services.ts'
-import { outboxOn } from './outbox-support.ts'
+import { outboxOn, READER } from './outbox-support.ts'
 import { ioredis, reader, until } from './support.ts'
 
 const NOTHING = { restored: 0, dropped: 0, released: 0, headed: 0 }
@@ -172,14 +172,3 @@ for (const server of ['redis', 'redis6']) {
     })
   })
 }
-
-const READER = {
-  reader: 'auto',
-  shards: 1,
-  lease: 60_000,
-  deadKey: 'block',
-  deletes: false,
-  wake: false,
-  attempts: 25,
-  clock: { now: () => Date.now(), monotonic: () => performance.now(), sleep: async () => {} },
-} as const

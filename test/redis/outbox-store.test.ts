@@ -15,7 +15,7 @@ import { Router } from '../../src/router/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
 import { describeWith, service } from '../support/services.ts'
-import { outboxOn, shardedOn } from './outbox-support.ts'
+import { outboxOn, READER, shardedOn } from './outbox-support.ts'
 import { ioredis, keysOf, reader, until } from './support.ts'
 
 const relays: Relay[] = []
@@ -418,16 +418,6 @@ for (const server of ['redis', 'redis6']) {
 }
 
 const NEVER = new AbortController().signal
-const READER = {
-  reader: 'auto',
-  shards: 1,
-  lease: 60_000,
-  deadKey: 'block',
-  deletes: false,
-  wake: false,
-  attempts: 25,
-  clock: { now: () => Date.now(), monotonic: () => performance.now(), sleep: async () => {} },
-} as const
 
 describeWith(['redis'], 'redis outbox: what it refuses', () => {
   test('ways to read it does not have, and options it does not know', async () => {

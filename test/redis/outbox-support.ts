@@ -1,4 +1,5 @@
 import { describe } from 'vitest'
+import { systemClock } from '../../src/core/index.ts'
 import {
   type RedisOptions,
   type RedisOutbox,
@@ -20,6 +21,18 @@ export function outboxOn(client: object, options: Partial<RedisOutboxOptions> = 
 export function shardedOn(client: () => object, count: number, options: Partial<RedisOutboxOptions> = {}): RedisOutbox {
   return redisOutbox({ on: Array.from({ length: count }, () => storeOf(client())), ...options })
 }
+
+/** How a relay asks for a reader, when nothing of that matters. */
+export const READER = {
+  reader: 'auto',
+  shards: 1,
+  lease: 60_000,
+  deadKey: 'block',
+  deletes: false,
+  wake: false,
+  attempts: 25,
+  clock: systemClock,
+} as const
 
 /** All suites of an outbox. */
 export function outboxConformance(name: string, client: () => object): void {

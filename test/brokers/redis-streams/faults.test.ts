@@ -3,7 +3,7 @@ import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { DONE, systemClock } from '../../../src/core/index.ts'
 import { Flow } from '../../../src/flow/index.ts'
 import { faultProxy, runScript } from '../../../src/testing/index.ts'
-import { type RedisVersion, standalone } from '../../support/redis-topologies.ts'
+import { type RedisVersion, rewritten, standalone } from '../../support/redis-topologies.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { underLoad } from './load.ts'
@@ -310,6 +310,7 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
       for (let restart = 1; restart <= scale({ test: 2, full: 6, torture: 30 }); restart++) {
         await load.flows()
         await server.restart('kill')
+        await rewritten(server)
       }
       await load.flows()
       expect(await load.end()).toEqual([])
