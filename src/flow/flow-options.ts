@@ -103,7 +103,9 @@ function withAttempts(retry: RetryOptions | undefined, attempts: number | undefi
 
 function checkSource(where: string, from: unknown): void {
   if (typeof (from as Partial<Source> | undefined)?.open === 'function') return
-  throw new WaybillError('INVALID_OPTION', `${where}: from: ${describe(from)} is not a source; it needs open()`)
+  const makes = typeof (from as { source?: unknown } | undefined)?.source === 'function'
+  const mend = makes ? '. It makes sources: give one, such as broker.source(…)' : ''
+  throw new WaybillError('INVALID_OPTION', `${where}: from: ${describe(from)} is not a source; it needs open()${mend}`)
 }
 
 function batchSize(where: string, step: Step<never>): number {

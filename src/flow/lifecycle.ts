@@ -1,4 +1,4 @@
-import { checkOptions, WaybillError } from '../core/index.ts'
+import { checkOptions, describe, WaybillError } from '../core/index.ts'
 import { PHASES, type Phase, Worker } from './worker.ts'
 
 /** Something that takes part in the order of a stop without being a worker: an HTTP server, a pool, a connection. */
@@ -19,6 +19,10 @@ export interface RunOptions {
  * its error is thrown; errors while stopping are gathered, and never keep the rest from being stopped.
  */
 export async function run(members: readonly (Worker | Stoppable)[], options: RunOptions): Promise<void> {
+  if (!Array.isArray(members)) {
+    const text = `run: ${describe(members)} is not a list of members; give an array: run([relay], { signal })`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
   checkOptions('run', options, ['signal'])
   if (!(options?.signal instanceof AbortSignal)) {
     throw new WaybillError(

@@ -1,4 +1,4 @@
-import { checkOptions, type Message, RetryLater, WaybillError } from '../core/index.ts'
+import { checkOptions, describe, type Message, RetryLater, WaybillError } from '../core/index.ts'
 import { isThenable } from '../flow/step.ts'
 import { type Context, caused, type Middleware, type Outputs, outputList } from '../router/index.ts'
 import type { EnqueueOptions } from './store.ts'
@@ -29,6 +29,7 @@ interface InTransaction<Tx> extends Context {
  * late it returns; but once COMMIT is on its way nothing stops it.
  */
 export function transaction<Tx>(unit: Transactions<Tx>): Middleware<{ tx: Tx }> {
+  checkCallable('transaction', unit, 'withTransaction', 'a store, such as db = postgres({ pool }): transaction(db)')
   return {
     name: 'transaction',
     gives: ['transaction'],
@@ -63,6 +64,7 @@ const BUSY_DELAY = '1s'
 
 /** Handles each message once: one that this subscriber has handled before skips the handler, and is acked. */
 export function inbox<Tx>(store: Receiving<Tx>, options: InboxMiddlewareOptions = {}): Middleware {
+  checkCallable('inbox', store, 'receive', 'the inbox of a store: inbox(db.inbox)')
   checkOptions('inbox', options, ['subscriber'])
   return {
     name: 'inbox',
@@ -94,6 +96,7 @@ export interface OutboxMiddlewareOptions {
  * when the transaction has committed. Outputs say what they came from (`causationid`, `correlationid`).
  */
 export function outbox<Tx>(store: Enqueueing<Tx>, options: OutboxMiddlewareOptions = {}): Middleware {
+  checkCallable('outbox', store, 'enqueue', 'the outbox of a store: outbox(db.outbox)')
   checkOptions('outbox', options, ['topic'])
   const topicOf = topicFunction(options.topic)
   return {
@@ -117,6 +120,12 @@ export function outbox<Tx>(store: Enqueueing<Tx>, options: OutboxMiddlewareOptio
       await store.enqueue(tx, run, topic === undefined ? {} : { topic })
     }
   }
+}
+
+/** What callers without types may give in place of a store; else every message would be the first to say so. */
+function checkCallable(where: string, given: unknown, method: string, instead: string): void {
+  if (typeof (given as Record<string, unknown> | undefined)?.[method] === 'function') return
+  throw new WaybillError('INVALID_OPTION', `${where}: ${describe(given)} has no ${method}(); give ${instead}`)
 }
 
 function topicFunction(topic: OutboxMiddlewareOptions['topic']): (event: Message) => string | undefined {
@@ -147,6 +156,7 @@ export interface TransactionalOptions extends InboxMiddlewareOptions, OutboxMidd
 
 /** The three in their right order: BEGIN, inbox, handler, outputs into the outbox, COMMIT, and only then the ack. */
 export function transactional<Tx>(db: Transactional<Tx>, options: TransactionalOptions = {}): Middleware<{ tx: Tx }> {
+  checkCallable('transactional', db, 'withTransaction', 'a store, such as db = postgres({ pool }): transactional(db)')
   checkOptions('transactional', options, ['subscriber', 'topic'])
   const { subscriber, topic } = options
   const parts = [

@@ -42,8 +42,20 @@ export interface Middleware<Adds extends object = object> {
 export type MiddlewareLike<Adds extends object = object> = Middleware<Adds> | Wrap
 
 /** The first is outermost. */
-export function compose(middlewares: readonly Middleware[], innermost: Handle): Handle {
-  return middlewares.reduceRight((next, middleware) => middleware.wrap(next), innermost)
+export function compose(where: string, middlewares: readonly Middleware[], innermost: Handle): Handle {
+  return middlewares.reduceRight(
+    (next, middleware) => wrapped(where, middleware.name, middleware.wrap(next)),
+    innermost,
+  )
+}
+
+/** What makes a middleware is a function too, and is taken for one when it was not called. */
+function wrapped(where: string, name: string, handle: Handle): Handle {
+  if (typeof handle === 'function') return handle
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `${where}: middleware "${name}" answered ${describe(handle)} in place of a handler; if it makes a middleware, call it: .use(${name}(…))`,
+  )
 }
 
 /** Throws unless every middleware finds outside of it what it needs, and nothing it refuses. */
@@ -54,8 +66,11 @@ export function checkOrder(where: string, middlewares: readonly Middleware[]): v
     for (const refused of refuses) {
       const by = outside.get(refused)
       if (by !== undefined) {
-        const text = `${where}: middleware "${name}" must not stand inside "${by}"; register it before "${by}"`
-        throw new WaybillError('MIDDLEWARE_ORDER', text)
+        const wrong =
+          by === name
+            ? 'is registered twice; once is enough'
+            : `must not stand inside "${by}"; register it before "${by}"`
+        throw new WaybillError('MIDDLEWARE_ORDER', `${where}: middleware "${name}" ${wrong}`)
       }
     }
     for (const gift of gives) outside.set(gift, name)

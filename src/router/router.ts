@@ -1,4 +1,13 @@
-import { checkOptions, type EventKey, type Message, oneOf, Reject, telemetry, WaybillError } from '../core/index.ts'
+import {
+  checkOptions,
+  describe,
+  type EventKey,
+  type Message,
+  oneOf,
+  Reject,
+  telemetry,
+  WaybillError,
+} from '../core/index.ts'
 import type { Delivery, Source } from '../flow/index.ts'
 import { type ConsumeOptions, Consumer } from './consumer.ts'
 import { Handlers } from './handlers.ts'
@@ -59,6 +68,11 @@ export class Router<Ctx extends Context = Context> {
   /** The handler of an event, or of one version of it (`OrderPlaced.v(1)`). Messages it returns go on from here. */
   on<Data>(event: EventKey<Data>, handler: (message: Message<Data>, context: Ctx) => Outputs | Promise<Outputs>): this {
     this.#refuseWhenFrozen('on()')
+    if (typeof event?.decode !== 'function') {
+      const name = typeof event === 'string' ? event : 'order.placed'
+      const text = `on: ${describe(event)} is not the definition of an event; give a definition: event('${name}')`
+      throw new WaybillError('INVALID_OPTION', `router ${this.name}: ${text}`)
+    }
     if (typeof handler !== 'function') {
       throw new WaybillError('INVALID_OPTION', `router ${this.name}: the handler for "${event.type}" is not a function`)
     }
@@ -77,8 +91,9 @@ export class Router<Ctx extends Context = Context> {
   /** Checks the middleware's order and closes registration. Called by whatever starts; harmless when repeated. */
   freeze(): this {
     if (this.#chain !== undefined) return this
-    checkOrder(`router ${this.name}`, this.#middlewares)
-    this.#chain = compose(this.#middlewares, this.#innermost)
+    const where = `router ${this.name}`
+    checkOrder(where, this.#middlewares)
+    this.#chain = compose(where, this.#middlewares, this.#innermost)
     return this
   }
 

@@ -136,6 +136,9 @@ describe('run', () => {
     await expect(run([], undefined as never)).rejects.toThrow('run: a signal is needed')
     await expect(run([], { sginal: 1 } as never)).rejects.toThrow('did you mean "signal"?')
     const { signal } = new AbortController()
+    await expect(run({ phase: 'stores', stop() {} } as never, { signal })).rejects.toThrow(
+      'run: an object is not a list of members; give an array: run([relay], { signal })',
+    )
     await expect(run([{ stop() {} } as never], { signal })).rejects.toThrow('a phase (requests, consumers')
     await expect(run([{ phase: 'stores' } as never], { signal })).rejects.toThrow('stop()')
   })

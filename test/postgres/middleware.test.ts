@@ -293,6 +293,19 @@ describe('order', () => {
     }
   })
 
+  test('what is no store is refused where it is given', () => {
+    const pool = { query: async () => {} }
+    const refused: [() => unknown, string][] = [
+      [() => transaction(pool as never), 'transaction: an object has no withTransaction(); give a store'],
+      [() => transactional(pool as never), 'transactional: an object has no withTransaction(); give a store'],
+      [() => transactional(undefined as never), 'transactional: undefined has no withTransaction()'],
+      [() => transactional(unit as never), 'inbox: undefined has no receive(); give the inbox of a store'],
+      [() => inbox(all as never), 'inbox: an object has no receive(); give the inbox of a store: inbox(db.inbox)'],
+      [() => outbox(all as never), 'outbox: an object has no enqueue(); give the outbox of a store: outbox(db.outbox)'],
+    ]
+    for (const [make, text] of refused) expect(make, text).toThrow(text)
+  })
+
   test('what is right starts', async () => {
     for (const middlewares of [
       [transaction(unit)],

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { event, Message, Reject } from '../../src/core/index.ts'
-import { type Middleware, Router, type Wrap } from '../../src/router/index.ts'
+import { transactional } from '../../src/outbox/index.ts'
+import { correlation, type Middleware, Router, type Wrap } from '../../src/router/index.ts'
 import { collector, scriptedSource } from '../../src/testing/index.ts'
 import { consume, context, Paid, Placed, raw, record, Sent } from './support.ts'
 
@@ -103,6 +104,8 @@ describe('middleware', () => {
     expect(() => start(gives('tx', 'transaction'), refuses('retry', 'transaction'))).toThrow(
       'middleware "retry" must not stand inside "tx"; register it before "tx"',
     )
+    const once = { ...gives('tx', 'transaction'), refuses: ['transaction'] }
+    expect(() => start(once, once)).toThrow('router r: middleware "tx" is registered twice; once is enough')
     start(refuses('retry', 'transaction'), gives('tx', 'transaction'), needs('inbox', 'transaction'))
   })
 
@@ -117,6 +120,15 @@ describe('middleware', () => {
 
   it('that is neither a function nor has a wrap is refused', () => {
     expect(() => new Router('r').use({ name: 'x' } as never)).toThrow('a middleware is a function')
+  })
+
+  it('that was not called is refused at start', () => {
+    expect(() => new Router('r').use(correlation as never).freeze()).toThrow(
+      'middleware "correlation" answered an object in place of a handler; if it makes a middleware, call it: .use(correlation(…))',
+    )
+    expect(() => new Router('r').use(transactional as never).freeze()).toThrow(
+      'transactional: a function has no withTransaction(); give a store, such as db = postgres({ pool }): transactional(db)',
+    )
   })
 })
 
@@ -233,6 +245,12 @@ describe('bad input to a router', () => {
     expect(() => new Router('r', { unkown: 'nack' } as never)).toThrow('did you mean "unknown"?')
     expect(() => new Router('r', { unknown: 'dead-leter' as never })).toThrow('did you mean "dead-letter"?')
     const router = new Router('r')
+    expect(() => router.on('order.placed' as never, () => {})).toThrow(
+      `router r: on: "order.placed" is not the definition of an event; give a definition: event('order.placed')`,
+    )
+    expect(() => router.on(undefined as never, () => {})).toThrow('on: undefined is not the definition of an event')
+    expect(() => router.on(Placed({ order: '1' }) as never, () => {})).toThrow('on: an object is not the definition')
+    expect(() => router.on(Placed, undefined as never)).toThrow('the handler for "order.placed" is not a function')
     const source = { name: 's', features: {}, open: () => Promise.reject(new Error()) }
     const refused: [object, string][] = [
       [{ concurency: 2 }, 'did you mean "concurrency"?'],
@@ -252,6 +270,9 @@ describe('bad input to a router', () => {
     ]
     for (const [options, text] of refused) expect(() => router.consume(source, options), text).toThrow(text)
     expect(() => router.consume({} as never)).toThrow('is not a source; it needs open()')
+    expect(() => router.consume({ source: () => source } as never)).toThrow(
+      'flow r: from: an object is not a source; it needs open(). It makes sources: give one, such as broker.source(…)',
+    )
   })
 
   it('a handler that returns no message is told so, and nothing is sent', async () => {
