@@ -18,17 +18,18 @@ export interface BackoffOptions {
 /** The delay before attempt `n + 1`, after `n` failures (1, 2, 3, …). */
 export type Backoff = (failures: number) => number
 
-/** `min(min × factor^(n-1), max) + 0…jitter`. */
-export function backoff(options: BackoffOptions = {}): Backoff {
-  checkOptions('backoff', options, ['min', 'max', 'factor', 'jitter', 'random'])
-  const min = milliseconds(options.min ?? '1s', 'backoff.min')
-  const max = milliseconds(options.max ?? '60s', 'backoff.max')
-  const jitter = milliseconds(options.jitter ?? '200ms', 'backoff.jitter')
+/** `min(min × factor^(n-1), max) + 0…jitter`. `where` is for errors, `defaults` for what the options leave open. */
+export function backoff(given: BackoffOptions = {}, where = 'backoff', defaults: BackoffOptions = {}): Backoff {
+  checkOptions(where, given, ['min', 'max', 'factor', 'jitter', 'random'])
+  const options = { ...defaults, ...given }
+  const min = milliseconds(options.min ?? '1s', `${where}.min`)
+  const max = milliseconds(options.max ?? '60s', `${where}.max`)
+  const jitter = milliseconds(options.jitter ?? '200ms', `${where}.jitter`)
   const factor = options.factor ?? 2
   if (!Number.isFinite(factor) || factor < 1) {
     throw new WaybillError(
       'INVALID_OPTION',
-      `backoff.factor: ${describe(factor)} is not allowed; give a number of at least 1`,
+      `${where}.factor: ${describe(factor)} is not allowed; give a number of at least 1`,
     )
   }
   const random = options.random ?? systemRandom

@@ -1,4 +1,4 @@
-import { type Classify, classify, RetryLater, WaybillError } from '../core/index.ts'
+import { type Classify, classify, describe, RetryLater, WaybillError } from '../core/index.ts'
 import { OK, type Outcome, type Publisher, type PublisherLike } from './publisher.ts'
 
 /** What an error thrown for one message says about it. */
@@ -12,10 +12,13 @@ export function outcomeOf(error: unknown, kindOf: Classify = classify): Outcome 
 }
 
 /** A publisher from whatever was given; a plain function is called once per message, all of a batch at once. */
-export function publisherOf(given: PublisherLike, name = 'function'): Publisher {
+export function publisherOf(given: PublisherLike, name = 'function', where = 'publisher'): Publisher {
   if (typeof given !== 'function') {
     if (typeof given?.publish === 'function') return given
-    throw new WaybillError('INVALID_OPTION', 'a publisher is an object with publish(), or an async function')
+    // Text is never shown: a URL holds a password.
+    const what = typeof given === 'string' ? 'text' : describe(given)
+    const text = `${where}: ${what} is not allowed; a publisher is an object with publish(), or an async function`
+    throw new WaybillError('INVALID_OPTION', text)
   }
   return {
     name: given.name || name,

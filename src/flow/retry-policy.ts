@@ -38,10 +38,10 @@ export function retryPolicy(where: string, options: RetryOptions = {}, random?: 
   checkOptions(where, options, ['attempts', 'backoff', 'breaker', 'classify', 'deadKey'])
   const limit = wholeNumber(`${where}.attempts`, options.attempts ?? 25)
   const jittered = random === undefined ? {} : { random }
-  const delay = backoff({ ...jittered, ...options.backoff })
+  const delay = backoff(options.backoff, `${where}.backoff`, jittered)
   return {
     classify: options.classify === undefined ? classify : harmless(options.classify),
-    breaker: backoff({ min: '200ms', max: '30s', ...jittered, ...options.breaker }),
+    breaker: backoff(options.breaker, `${where}.breaker`, { min: '200ms', max: '30s', ...jittered }),
     deadKey: oneOf(`${where}.deadKey`, options.deadKey ?? 'block', ['block', 'continue']),
     decide(attempts, { kind, error, ...rest }) {
       if (kind === 'rejected') return { kind: 'dead', reason: errorSummary(error), error }

@@ -47,7 +47,8 @@ export class Task<Round = unknown> extends Worker<Round> {
     this.#every = milliseconds(options.every, `task ${options.name}: every`)
     this.#options = options
     const random = options.random === undefined ? {} : { random: options.random }
-    this.#backoff = backoff({ min: this.#every, max: Math.max(this.#every, 60_000), ...random, ...options.backoff })
+    const defaults = { min: this.#every, max: Math.max(this.#every, 60_000), ...random }
+    this.#backoff = backoff(options.backoff, `task ${options.name}: backoff`, defaults)
   }
 
   async runOnce(): Promise<Round> {

@@ -52,7 +52,7 @@ export function unpublished(states: OutboxStats['states']): number {
 
 export function noBranch(outbox: string, name: string, known: readonly string[]): WaybillError {
   const near = nearest(name, known)
-  const hint = near === undefined ? '' : `; did you mean ${describe(near)}?`
+  const hint = near === undefined ? '.' : `; did you mean ${describe(near)}?`
   return new WaybillError(
     'NO_BRANCH',
     `${outbox} has no branch ${describe(name)}${hint} Declared: ${known.join(', ') || 'none'}. Name it in the outbox's \`branches\`, and run migrate()`,

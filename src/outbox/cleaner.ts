@@ -2,9 +2,12 @@ import {
   type Clock,
   checkOptions,
   type Duration,
+  describe,
+  errorSummary,
   milliseconds,
   systemClock,
   telemetry,
+  WaybillError,
   wholeNumber,
 } from '../core/index.ts'
 import { Task } from '../flow/index.ts'
@@ -49,7 +52,8 @@ export type Cleaned = Readonly<Record<string, number>>
 export class Cleaner extends Task<Cleaned> {
   constructor(options: CleanerOptions) {
     checkOptions('cleaner', options, OPTIONS)
-    const stores = Array.isArray(options.of) ? (options.of as readonly Cleanable[]) : [options.of as Cleanable]
+    const stores = [options?.of].flat() as readonly Cleanable[]
+    stores.forEach(checkStore)
     const { every = '1m', clock = systemClock } = options
     const limit = wholeNumber('cleaner: batch', options.batch ?? 1000, { max: 100_000 })
     const name = options.name ?? `cleaner ${stores.map((store) => store.name).join(', ')}`
@@ -57,6 +61,14 @@ export class Cleaner extends Task<Cleaned> {
       options.retention === undefined ? {} : { retention: milliseconds(options.retention, 'cleaner: retention') }
     super({ name, every, clock, run: (signal) => cleanAll(stores, retention, limit, clock, signal) })
   }
+}
+
+function checkStore(store: unknown): void {
+  if (typeof (store as Partial<Cleanable> | undefined)?.clean === 'function') return
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `cleaner: of: ${describe(store)} has no clean(); give the admin of an outbox, or an inbox: [db.outbox.admin, db.inbox]`,
+  )
 }
 
 async function cleanAll(
@@ -68,16 +80,20 @@ async function cleanAll(
 ): Promise<Cleaned> {
   const cleaned: Record<string, number> = {}
   const errors: unknown[] = []
+  const reasons: string[] = []
   for (const store of stores) {
     if (signal.aborted) break
     try {
       cleaned[store.name] = await cleanOne(store, retention, limit, clock, signal)
     } catch (error) {
       errors.push(error)
+      reasons.push(`${store.name}: ${errorSummary(error)}`)
     }
   }
   if (errors.length === 1) throw errors[0]
-  if (errors.length > 1) throw new AggregateError(errors, `${errors.length} stores could not be cleaned`)
+  if (errors.length > 1) {
+    throw new AggregateError(errors, `${errors.length} stores could not be cleaned. ${reasons.join('. ')}`)
+  }
   return cleaned
 }
 

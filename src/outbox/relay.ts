@@ -4,6 +4,7 @@ import {
   type Clock,
   checkOptions,
   type Duration,
+  describe,
   errorSummary,
   milliseconds,
   oneOf,
@@ -39,7 +40,7 @@ export interface RelayOptions {
   reader?: ReaderKind
   /** Owners share the table by key: this many shards move between the relays that live. Default 1. */
   shards?: number
-  /** How many events are taken at first, and at most while they come full. Default 100, growing to 1000. */
+  /** How many events are taken at first, and at most while they come full. Default 100, growing to 1000 or to `batch`. */
   batch?: number
   maxBatch?: number
   /** How many batches are published at once. Default 2. */
@@ -92,6 +93,9 @@ export const RELAY_OPTIONS = [
   'random',
 ] as const
 
+/** The largest batch there may be. */
+const MOST_AT_ONCE = 10_000
+
 /**
  * Publishes what transactions left in an outbox:
  *
@@ -114,21 +118,20 @@ export class Relay extends Worker<Tally> {
   constructor(options: RelayOptions) {
     super()
     checkOptions('Relay', options, RELAY_OPTIONS)
-    const { from } = options
+    const { from, to, batch = 100 } = options ?? {}
     if (!isOutbox(from) && typeof from?.open !== 'function') {
-      const text = 'Relay: `from` must be an outbox, such as postgres({ pool }).outbox, or a source'
-      throw new WaybillError('INVALID_OPTION', text)
+      const text = 'it must be an outbox, such as postgres({ pool }).outbox, or a source'
+      throw new WaybillError('INVALID_OPTION', `Relay: from: ${describe(from)} is not allowed; ${text}`)
     }
     this.name = options.name ?? `relay ${options.from.name}`
     this.clock = options.clock ?? systemClock
     this.#options = options
-    this.#publisher = publisherOf(options.to)
+    this.#publisher = publisherOf(to, undefined, 'Relay: to')
     this.#lease = milliseconds(options.lease ?? '60s', 'Relay: lease')
     if (this.#lease < 100)
       throw new WaybillError('INVALID_OPTION', `Relay: lease: ${this.#lease} ms is too short; give at least 100 ms`)
-    this.#maxBatch = wholeNumber('Relay: maxBatch', options.maxBatch ?? Math.max(1000, options.batch ?? 0), {
-      max: 10_000,
-    })
+    wholeNumber('Relay: batch', batch, { max: MOST_AT_ONCE })
+    this.#maxBatch = wholeNumber('Relay: maxBatch', options.maxBatch ?? Math.max(1000, batch), { max: MOST_AT_ONCE })
     const settings: ReaderOptions = {
       reader: oneOf('Relay: reader', options.reader ?? 'auto', READERS),
       shards: wholeNumber('Relay: shards', options.shards ?? 1, { max: 64 }),

@@ -93,7 +93,7 @@ export class RoutingRelay extends Worker<RoutingTally> {
     const senders = Object.entries(to).map(([destination, given]) => {
       const own: Destination = isPublisher(given) ? { to: given } : given
       checkOptions(`RoutingRelay: to.${destination}`, own, DESTINATION_OPTIONS)
-      const publisher = patient(publisherOf(own.to, destination), destination)
+      const publisher = patient(publisherOf(own.to, destination, `RoutingRelay: to.${destination}`), destination)
       const relay = new Relay({ ...settings, ...own, from: from.branch(destination), to: publisher })
       return [destination, relay] as const
     })

@@ -1,5 +1,6 @@
 import { checkOptions, WaybillError } from '../core/index.ts'
 import { databaseOf, type EmbeddedOf, type PoolOf, type SqlRootOf } from '../drivers/database.ts'
+import { has } from '../drivers/recognise.ts'
 import type { Database } from '../drivers/sql.ts'
 import { PostgresInbox, type PostgresInboxOptions } from './inbox.ts'
 import { type Migrated, Migrations } from './migrate.ts'
@@ -42,9 +43,11 @@ export function postgres<Tx>(options: PostgresOptions<PoolOf<Tx>>): Postgres<Tx>
 export function postgres<Tx>(options: PostgresOptions<SqlRootOf<Tx>>): Postgres<Tx>
 export function postgres<Tx>(options: PostgresOptions<EmbeddedOf<Tx>>): Postgres<Tx>
 export function postgres(options: PostgresOptions<unknown>): Postgres {
-  if (typeof options !== 'object' || options === null || !('pool' in options)) {
+  // A pool given by itself has keys of its own, and none of them is a misspelt option.
+  const itself = typeof options !== 'object' || has(options, 'query')
+  if (!itself) checkOptions('postgres', options, ['pool', 'outbox', 'inbox'])
+  if (itself || !('pool' in options)) {
     throw new WaybillError('INVALID_OPTION', 'postgres: give the pool by its name: postgres({ pool })')
   }
-  checkOptions('postgres', options, ['pool', 'outbox', 'inbox'])
   return new Postgres(databaseOf(options.pool), options)
 }

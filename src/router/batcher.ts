@@ -23,8 +23,8 @@ export class Batcher {
   #waiting: Parcel[] = []
   #sending = false
 
-  constructor(to: PublisherLike) {
-    this.publisher = publisherOf(to)
+  constructor(where: string, to: PublisherLike) {
+    this.publisher = publisherOf(to, undefined, where)
   }
 
   /** Resolves when all have arrived; rejects with what the first that has not says. Throws for what cannot be encoded. */

@@ -50,7 +50,7 @@ export class Consumer<D extends Delivery<Message> = Delivery> extends Flow<D> {
     const { name = router.name, ack = 'success', to, ...settings } = options
     checkOptions(`consumer ${name}`, options, ['name', 'ack', 'to', ...FLOW_SETTINGS])
     const strategy = oneOf(`consumer ${name}: ack`, ack, ACK_STRATEGIES)
-    const forward = to === undefined ? refuseOutputs(router.name) : new Batcher(to).send
+    const forward = to === undefined ? refuseOutputs(router.name) : new Batcher(`consumer ${name}: to`, to).send
     super({ name, from: source, step: stepOf(router, strategy, forward), phase: 'consumers', ...settings })
     this.#router = router
   }

@@ -85,7 +85,7 @@ export class Engine extends Worker<number> {
     checkOptions(where, options, ['match'])
     if (this.#outputs.some((output) => output.name === name))
       throw new WaybillError('DUPLICATE_NAME', `${where} exists already`)
-    this.#outputs.push({ name, matches: matcherOf(where, options.match), batcher: new Batcher(to) })
+    this.#outputs.push({ name, matches: matcherOf(where, options.match), batcher: new Batcher(where, to) })
     return this
   }
 

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type TelemetryEvents, telemetry } from '../../src/core/index.ts'
+import { memory } from '../../src/memory/index.ts'
 import { type Cleanable, Cleaner } from '../../src/outbox/cleaner.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { InboxNames, PostgresInbox } from '../../src/postgres/inbox.ts'
@@ -218,12 +219,23 @@ describe('the cleaner itself', () => {
     const good = store('good', 5)
     await expect(new Cleaner({ of: [bad, good] }).runOnce()).rejects.toThrow('away')
     expect(good.asked).toHaveLength(1)
-    await expect(new Cleaner({ of: [bad, bad] }).runOnce()).rejects.toThrow('2 stores')
+    const worse: Cleanable = { name: 'worse', clean: () => Promise.reject(new Error('gone')) }
+    await expect(new Cleaner({ of: [bad, worse] }).runOnce()).rejects.toThrow(
+      '2 stores could not be cleaned. bad: Error: away. worse: Error: gone',
+    )
   })
 
   test('refuses what it does not know', () => {
     const of = store('one', 0)
     expect(() => new Cleaner({ of, batch: 0 })).toThrow(/cleaner: batch/)
+    const instead = 'has no clean(); give the admin of an outbox, or an inbox: [db.outbox.admin, db.inbox]'
+    for (const options of [undefined, {}, { of: [of, undefined] }]) {
+      expect(() => new Cleaner(options as never)).toThrow(`cleaner: of: undefined ${instead}`)
+    }
+    const db = memory()
+    for (const wrong of [db, [db], [db.outbox]]) {
+      expect(() => new Cleaner({ of: wrong } as never)).toThrow(`cleaner: of: an object ${instead}`)
+    }
     expect(() => new Cleaner({ of, retention: 'a week' as '7d' })).toThrow(/cleaner: retention/)
     expect(() => new Cleaner({ of, interval: 1 } as never)).toThrow(/unknown option "interval"/)
   })

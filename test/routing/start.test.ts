@@ -32,7 +32,7 @@ describe('starting a routing relay', () => {
     [
       'a destination without a branch',
       { to: { audit: () => {}, stock: () => {} }, routes: { '#': ['audit', 'stock'] } },
-      /has no branch "stock"/,
+      /has no branch "stock"\. Declared: /,
     ],
   ]
   test.each(refused)('%s is refused', async (_, options, text) => {

@@ -14,7 +14,7 @@ export interface DeadLetterOptions {
  */
 export function deadLetter(options: DeadLetterOptions): Middleware {
   checkOptions('deadLetter', options, ['to', 'classify'])
-  const batcher = new Batcher(options.to)
+  const batcher = new Batcher('deadLetter: to', options.to)
   const kindOf = options.classify ?? classify
   return {
     name: 'dead-letter',

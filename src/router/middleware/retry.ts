@@ -30,7 +30,7 @@ export function retry(options: RetryMiddlewareOptions = {}): Middleware {
   checkOptions('retry', options, ['attempts', 'backoff', 'budget', 'classify', 'clock'])
   const attempts = wholeNumber('retry.attempts', options.attempts ?? 3)
   const perHundred = wholeNumber('retry.budget', options.budget ?? 20, { min: 0, max: 10_000 })
-  const delay = backoff({ min: '50ms', max: '1s', jitter: '50ms', ...options.backoff })
+  const delay = backoff(options.backoff, 'retry.backoff', { min: '50ms', max: '1s', jitter: '50ms' })
   const clock = options.clock ?? systemClock
   const kindOf = options.classify ?? classify
   const most = Math.max(10, perHundred)
