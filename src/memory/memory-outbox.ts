@@ -1,6 +1,7 @@
-import { type Clock, checkOptions, Message, WaybillError } from '../core/index.ts'
+import { type Clock, checkOptions, type Message, WaybillError } from '../core/index.ts'
 import { topicOf } from '../flow/index.ts'
 import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
+import { checkEnqueueOptions, isAmbient } from '../outbox/event-checks.ts'
 import type { EnqueueOptions, OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
 import { MemoryOutboxAdmin } from './admin.ts'
 import { eventRow } from './event-row.ts'
@@ -71,13 +72,13 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
   enqueue(event: Message, options?: MemoryEnqueueOptions): Promise<string>
   enqueue(events: readonly Message[], options?: MemoryEnqueueOptions): Promise<string[]>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
-    const ambient = given[0] instanceof Message || Array.isArray(given[0])
+    const ambient = isAmbient(given)
     const [tx, events, options = {}] = (ambient ? [this.#ambient(), ...given] : given) as [
       unknown,
       Message | readonly Message[],
       MemoryEnqueueOptions?,
     ]
-    checkOptions('enqueue', options, ENQUEUE_OPTIONS)
+    checkEnqueueOptions(options, ENQUEUE_OPTIONS)
     const list = Array.isArray(events) ? (events as readonly Message[]) : [events as Message]
     const rows = list.map((event) => eventRow(event, options, this.#topic))
     const sequences = await this.#write(transactionOf(tx), rows, options.serialize ?? false)

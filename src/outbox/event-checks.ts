@@ -1,4 +1,5 @@
-import { describe, Message, WaybillError } from '../core/index.ts'
+import { checkOptions, describe, Message, WaybillError } from '../core/index.ts'
+import type { EnqueueOptions } from './store.ts'
 
 /** Of every store, so that an event goes through any. An index of PostgreSQL must hold it, whose entries end at 2,700 bytes. */
 export const MAX_KEY_BYTES = 1024
@@ -6,8 +7,45 @@ export const MAX_KEY_BYTES = 1024
 /** What callers without types may give in place of an event. */
 export function checkEvent(event: unknown): asserts event is Message {
   if (event instanceof Message) return
-  const text = `enqueue: ${describe(event)} is not an event; make one with a definition, such as OrderPlaced({ … })`
+  if (typeof event === 'object' && isTransaction(event)) throw swapped()
+  const given = typeof event === 'object' && event !== null ? (event as Record<string, unknown>) : undefined
+  const missing = ['id', 'source', 'type'].filter((name) => given !== undefined && typeof given[name] !== 'string')
+  const lacks = missing.length === 0 ? '' : `, it has no ${missing.join(', no ')}`
+  const text = `enqueue: ${describe(event)} is not an event${lacks}; make one with a definition, such as OrderPlaced({ … })`
   throw new WaybillError('INVALID_OPTION', text)
+}
+
+/** `enqueue(event, options)` in the transaction we are in, as against `enqueue(tx, event, options)`. */
+export function isAmbient([first, second]: readonly unknown[]): boolean {
+  if (!(first instanceof Message) && !Array.isArray(first)) return false
+  if (isTransaction(second)) throw swapped()
+  return true
+}
+
+/** Whether any store would take it for one. Options have no methods. */
+function isTransaction(given: unknown): boolean {
+  if (typeof given === 'function') return true
+  const { query, command, onRollback } = (given ?? {}) as Record<string, unknown>
+  return typeof query === 'function' || typeof command === 'function' || typeof onRollback === 'function'
+}
+
+function swapped(): WaybillError {
+  return new WaybillError('INVALID_OPTION', 'enqueue: the transaction comes first; give enqueue(tx, event, options)')
+}
+
+/** What every store allows beside the event; `allowed` are the names of all that this one does. */
+export function checkEnqueueOptions(options: EnqueueOptions | undefined, allowed: readonly string[]): void {
+  checkOptions('enqueue', options, allowed)
+  if (options === undefined) return
+  checkText('key', options.key, 'text that is not empty, or leave it out')
+  checkText('topic', options.topic, 'text that is not empty, or leave it out')
+  // An empty tenant is how stores write that there is none.
+  if (options.tenant !== '') checkText('tenant', options.tenant, 'text')
+}
+
+function checkText(name: string, value: unknown, allowed: string): void {
+  if (value === undefined || value === null || (typeof value === 'string' && value !== '')) return
+  throw new WaybillError('INVALID_OPTION', `enqueue: ${name}: ${describe(value)} is not allowed; give ${allowed}`)
 }
 
 export function checkKey({ type }: Message, key: string | null | undefined): void {

@@ -1,7 +1,7 @@
-import { checkOptions, type Message, WaybillError } from '../core/index.ts'
+import { type Message, WaybillError } from '../core/index.ts'
 import { type Sql, textArray } from '../drivers/sql.ts'
 import { refusePool, sqlOf } from '../drivers/sql-of.ts'
-import { checkEvent } from '../outbox/event-checks.ts'
+import { checkEnqueueOptions, checkEvent } from '../outbox/event-checks.ts'
 import type { EnqueueOptions } from '../outbox/store.ts'
 import { explained } from './errors.ts'
 import { type EventRow, eventRow } from './event-row.ts'
@@ -56,7 +56,7 @@ export class Enqueue {
     events: Message | readonly Message[],
     options: PostgresEnqueueOptions = {},
   ): Promise<string | string[]> {
-    checkOptions('enqueue', options, ENQUEUE_OPTIONS)
+    checkEnqueueOptions(options, ENQUEUE_OPTIONS)
     const list = Array.isArray(events) ? (events as readonly Message[]) : [events as Message]
     const rows = list.map((event) => this.#row(event, options))
     if (!this.#settings.allowPool) refusePool(tx)

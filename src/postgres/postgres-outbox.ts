@@ -1,7 +1,8 @@
-import { checkOptions, type Duration, Message, oneOf, WaybillError } from '../core/index.ts'
+import { checkOptions, type Duration, type Message, oneOf, WaybillError } from '../core/index.ts'
 import type { Database } from '../drivers/sql.ts'
 import { topicOf } from '../flow/index.ts'
 import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
+import { isAmbient } from '../outbox/event-checks.ts'
 import type { OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
 import { PostgresOutboxAdmin } from './admin.ts'
 import type { ArchiveTarget } from './cleaner.ts'
@@ -103,7 +104,7 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
   enqueue(event: Message, options?: PostgresEnqueueOptions): Promise<string>
   enqueue(events: readonly Message[], options?: PostgresEnqueueOptions): Promise<string[]>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
-    const ambient = given[0] instanceof Message || Array.isArray(given[0])
+    const ambient = isAmbient(given)
     const [tx, events, options] = ambient ? [this.#ambient(), ...given] : given
     return this.#enqueue.run(tx, events as Message, options as PostgresEnqueueOptions | undefined)
   }

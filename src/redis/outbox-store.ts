@@ -1,6 +1,7 @@
-import { checkOptions, type Duration, Message, milliseconds, telemetry, WaybillError } from '../core/index.ts'
+import { checkOptions, type Duration, type Message, milliseconds, telemetry, WaybillError } from '../core/index.ts'
 import { numberOf } from '../drivers/redis.ts'
 import { topicOf } from '../flow/index.ts'
+import { checkEnqueueOptions, isAmbient } from '../outbox/event-checks.ts'
 import type { EnqueueOptions, OutboxReader, OutboxStore, Reader, ReaderOptions } from '../outbox/store.ts'
 import { RedisOutboxAdmin } from './outbox-admin.ts'
 import { type Entry, enqueueArgs, entryOf } from './outbox-entry.ts'
@@ -79,7 +80,7 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   // Last, so that `outbox(…)` of the middleware infers what a transaction is.
   enqueue(tx: RedisTx, events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
-    const ambient = given[0] instanceof Message || Array.isArray(given[0])
+    const ambient = isAmbient(given)
     const [tx, events, options] = ambient ? [this.#ambient(), ...given] : given
     const unit = unitOf(tx)
     const entries = this.#entries(events, options as EnqueueOptions | undefined)
@@ -134,7 +135,7 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   }
 
   #entries(events: unknown, options: EnqueueOptions = {}): Entry[] {
-    checkOptions('enqueue', options, ENQUEUE_OPTIONS)
+    checkEnqueueOptions(options, ENQUEUE_OPTIONS)
     return [events].flat().map((event) => this.entryOf(event as Message, options))
   }
 

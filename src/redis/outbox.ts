@@ -2,7 +2,7 @@ import {
   checkOptions,
   describe,
   encodeData,
-  Message,
+  type Message,
   type RawMessage,
   toStructured,
   WaybillError,
@@ -10,7 +10,7 @@ import {
 import type { RedisArg } from '../drivers/redis.ts'
 import { ENTRY_EVENT, ENTRY_TOPIC } from '../drivers/redis-entry.ts'
 import { topicOf } from '../flow/index.ts'
-import { checkEvent } from '../outbox/event-checks.ts'
+import { checkEnqueueOptions, checkEvent, isAmbient } from '../outbox/event-checks.ts'
 import type { EnqueueOptions } from '../outbox/store.ts'
 import { type RedisTx, unitOf } from './unit.ts'
 
@@ -74,13 +74,13 @@ export class RedisStreamOutbox {
   enqueue(events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
   enqueue(tx: RedisTx, events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
   async enqueue(...given: unknown[]): Promise<void> {
-    const ambient = given[0] instanceof Message || Array.isArray(given[0])
+    const ambient = isAmbient(given)
     const [tx, events, options] = (ambient ? [this.#ambient(), ...given] : given) as [
       RedisTx,
       Message | readonly Message[],
       StreamEnqueueOptions | undefined,
     ]
-    checkOptions('enqueue', options, ['key', 'topic', 'tenant'])
+    checkEnqueueOptions(options, ['key', 'topic', 'tenant'])
     const unit = unitOf(tx)
     const entries = [events].flat().map((event) => this.#fields(event as Message, options ?? {}))
     for (const fields of entries) unit.command('xadd', this.stream, '*', ...(fields as Buffer[]))

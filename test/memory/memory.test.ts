@@ -132,6 +132,77 @@ describe('an outbox in memory', () => {
     expect(() => memory({ outbox: { nmae: 'x' } as object })).toThrow('did you mean "name"?')
   })
 
+  test('a relay that cannot work is one clear error, before anything moves', () => {
+    const from = memory().outbox
+    const to = async () => {}
+    const refused: [object | undefined, string][] = [
+      [undefined, 'Relay: from: undefined is not allowed; it must be an outbox, such as postgres({ pool }).outbox'],
+      [{ from: memory(), to }, 'Relay: from: an object is not allowed; it must be an outbox'],
+      [{ from }, 'Relay: to: undefined is not allowed; a publisher is an object with publish(), or an async function'],
+      [{ from, to: {} }, 'Relay: to: an object is not allowed; a publisher is'],
+      [{ from, to: 'amqp://me:hunter2@broker' }, 'Relay: to: text is not allowed; a publisher is'],
+      [
+        { from, to, batch: 20_000 },
+        'Relay: batch: 20000 is not allowed; give a whole number of at least 1 and at most 10000',
+      ],
+      [{ from, to, batch: '5' }, 'Relay: batch: "5" is not allowed'],
+      [{ from, to, maxBatch: 0 }, 'Relay: maxBatch: 0 is not allowed'],
+      [{ from, to, backoff: 5 }, 'retry.backoff: options must be an object, got 5'],
+      [{ from, to, backoff: { mn: 1 } }, 'retry.backoff: unknown option "mn"; did you mean "min"?'],
+      [{ from, to, breaker: '1s' }, 'retry.breaker: options must be an object, got "1s"'],
+      [{ from, to, breaker: { max: -1 } }, 'retry.breaker.max: -1 is not a duration'],
+    ]
+    for (const [options, text] of refused) expect(() => new Relay(options as never), text).toThrow(text)
+  })
+
+  test('a first batch larger than the usual limit raises it', async () => {
+    const db = memory()
+    await db.withTransaction((tx) =>
+      db.outbox.enqueue(
+        tx,
+        Array.from({ length: 1500 }, (_, n) => Placed({ n })),
+      ),
+    )
+    expect(await new Relay({ from: db.outbox, to: async () => {}, batch: 5000 }).runOnce()).toMatchObject({
+      done: 1500,
+    })
+  })
+
+  test('what cannot be enqueued is one clear error, and nothing is written', async () => {
+    const db = memory()
+    const event = Placed({ n: 1 })
+    await db.withTransaction(async (tx) => {
+      const refused: [unknown[], string][] = [
+        [[tx, { type: 'order.placed', data: {} }], 'an object is not an event, it has no id, no source; make one with'],
+        [
+          [tx, { data: {} }],
+          'it has no id, no source, no type; make one with a definition, such as OrderPlaced({ … })',
+        ],
+        [[tx, Placed], 'enqueue: a function is not an event; make one with a definition'],
+        [[tx], 'enqueue: undefined is not an event; make one'],
+        [[event, tx], 'enqueue: the transaction comes first; give enqueue(tx, event, options)'],
+        [[[event], tx, { key: 'a' }], 'the transaction comes first'],
+        [[event, { query: async () => {} }], 'the transaction comes first'],
+        [[event, async () => {}], 'the transaction comes first'],
+        [[{ type: 'order.placed', data: {} }, tx], 'the transaction comes first'],
+        [[tx, event, { key: 42 }], 'enqueue: key: 42 is not allowed; give text that is not empty, or leave it out'],
+        [[tx, event, { key: '' }], 'enqueue: key: "" is not allowed; give text'],
+        [[tx, event, { topic: 42 }], 'enqueue: topic: 42 is not allowed; give text'],
+        [[event, { topic: '' }], 'enqueue: topic: "" is not allowed; give text'],
+        [[tx, event, { tenant: 42 }], 'enqueue: tenant: 42 is not allowed; give text'],
+      ]
+      for (const [given, text] of refused) {
+        await expect(
+          (db.outbox.enqueue as (...all: unknown[]) => Promise<unknown>).apply(db.outbox, given),
+        ).rejects.toThrow(text)
+      }
+    })
+    await expect(db.outbox.enqueue(event, { query: () => {} } as never)).rejects.toThrow('the transaction comes first')
+    expect(await db.outbox.admin.list()).toEqual([])
+    await db.withTransaction((tx) => db.outbox.enqueue(tx, event, { tenant: '' }))
+    expect(await db.outbox.admin.list()).toMatchObject([{ tenant: '' }])
+  })
+
   test('many rows that cannot be taken are in nobody’s way', async () => {
     const count = scale({ test: 20_000, full: 1_000_000, torture: 1_000_000 })
     const db = memory()

@@ -204,6 +204,11 @@ describe('bad input', () => {
       () => inTransaction((tx) => t.outbox.enqueue(tx, { type: 'x' } as never)),
     ],
     [
+      'the event before the transaction',
+      'INVALID_OPTION',
+      () => inTransaction((tx) => t.outbox.enqueue(Placed({ n: 1 }), tx as never)),
+    ],
+    [
       'data that is no JSON',
       'NOT_SERIALISABLE',
       () => inTransaction((tx) => t.outbox.enqueue(tx, Placed({ n: 1n } as never))),
@@ -230,7 +235,12 @@ describe('bad input', () => {
   test('what is given in place of a pool is never shown: a URL holds a password', () => {
     expect(() => postgres({ pool: 'postgres://me:hunter2@db/x' } as never)).toThrow('give a pg Pool')
     expect(() => postgres({ pool: 'postgres://me:hunter2@db/x' } as never)).not.toThrow('hunter2')
-    expect(() => postgres(t.pool as never)).toThrow('postgres({ pool })')
+    for (const itself of [t.pool, undefined, {}]) {
+      expect(() => postgres(itself as never)).toThrow('give the pool by its name: postgres({ pool })')
+    }
+    expect(() => postgres({ pol: t.pool } as never)).toThrow(
+      'postgres: unknown option "pol"; did you mean "pool"? Allowed: pool, outbox, inbox',
+    )
   })
 
   test('a relay does not start on a table that is missing', async () => {

@@ -301,6 +301,12 @@ for (const server of ['redis', 'redis6']) {
         code: 'INVALID_OPTION',
         message: expect.stringMatching(/not an event/),
       })
+      await expect(enqueue(Invoiced({ n: 1 }), { key: 42 })).rejects.toThrow(
+        'enqueue: key: 42 is not allowed; give text',
+      )
+      await expect(
+        db.withTransaction((tx) => db.outbox.enqueue(Invoiced({ n: 1 }) as never, tx as never)),
+      ).rejects.toThrow('the transaction comes first')
       await expect(enqueue(Invoiced({ n: 1 }), { topik: 'x' })).rejects.toThrow(/did you mean "topic"/)
       await expect(enqueue(Invoiced({ n: 1 }), { availableAt: new Date() })).rejects.toThrow(/unknown option/)
       await expect(db.outbox.enqueue(Invoiced({ n: 1 }))).rejects.toMatchObject({ code: 'NO_TRANSACTION' })
