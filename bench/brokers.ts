@@ -38,16 +38,8 @@ function consuming({ how }: BrokerBench): Side[] {
   ]
 }
 
-export const bench: Bench = async ({ flags }) => {
-  const flag = (name: string) =>
-    flags
-      .find((given) => given.startsWith(`--${name}=`))
-      ?.slice(name.length + 3)
-      .split(',')
-  const [only, roles = ['publish', 'consume']] = [flag('only'), flag('role')]
-  const quick = flags.includes('--quick')
-  const tiny = flags.includes('--tiny')
-  const chosen = BROKERS.filter(({ name }) => only === undefined || only.includes(name))
+export const bench: Bench = async ({ quick, tiny, part, roles = ['publish', 'consume'] }) => {
+  const chosen = BROKERS.filter(({ name }) => part(name))
   // Within 30 % of 1: ten pairs of those with a goal. The others are there to be seen.
   const [all, more] = tiny ? [1, 0] : quick ? [1, 3] : [3, 7]
   const results: Row[] = []

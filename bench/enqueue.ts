@@ -16,8 +16,7 @@ const TABLES = `CREATE TABLE orders (
 );
 CREATE TABLE plain (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text NOT NULL)`
 
-export const bench: Bench = async ({ flags }) => {
-  const quick = flags.includes('--quick')
+export const bench: Bench = async ({ quick }) => {
   const pairs = quick ? 3 : 10
   const seconds = quick ? 3 : 8
   const contest = await Contest.open({ peers: false })

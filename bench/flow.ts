@@ -177,7 +177,7 @@ async function contest(shape: Shape, plain: () => unknown, ours: () => unknown):
   return { row, added: cpu.median }
 }
 
-export const bench: Bench = async ({ flags }) => {
+export const bench: Bench = async ({ quick }) => {
   const shapes = {
     batches: { name: 'router, takes of 100', messages: 100_000, batch: 100 },
     keyed: { name: 'router, takes of 100, 2,000 keys', messages: 100_000, batch: 100, keys: 2000 },
@@ -216,7 +216,7 @@ export const bench: Bench = async ({ flags }) => {
     atMost('flow.batch_us_per_message', 0.7, relays.added),
     atMost('flow.batch_keyed_us_per_message', 0.7, relaysKeyed.added),
   ]
-  if (flags.includes('--quick')) return { results, goals }
+  if (quick) return { results, goals }
   const memory = await inChild<{ total: number; seconds: number; earlyMb: number; mostMb: number }>(
     new URL('support/flow-memory.mjs', import.meta.url),
   )

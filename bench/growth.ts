@@ -21,9 +21,7 @@ interface Size {
   readonly head?: { kind: Head; count: number }
 }
 
-export const bench: Bench = async ({ flags }) => {
-  const full = flags.includes('--full')
-  const quick = flags.includes('--quick')
+export const bench: Bench = async ({ full, quick }) => {
   const million = quick ? 100_000 : 1_000_000
   const others = full ? 1_000_000 : 100_000
   const heads = (['delayed', 'dead', 'blocked', 'published'] as const).map((kind): Size => {

@@ -19,8 +19,7 @@ const CASES: readonly Case[] = [
   { name: '100/s, a transaction left open', perSecond: 100, events: 2000, open: true },
 ]
 
-export const bench: Bench = async ({ flags }) => {
-  const quick = flags.includes('--quick')
+export const bench: Bench = async ({ quick }) => {
   const contest = await Contest.open({ peers: false })
   try {
     const results: Row[] = []

@@ -3,8 +3,7 @@ import { Contest, type Contestant } from './support/pg-contest.ts'
 import { rounds, rowOf } from './support/pg-rounds.ts'
 import type { Bench } from './support/report.ts'
 
-export const bench: Bench = async ({ flags }) => {
-  const quick = flags.includes('--quick')
+export const bench: Bench = async ({ quick }) => {
   const events = quick ? 50_000 : 200_000
   const few = quick ? 1000 : 3000
   const contestants: Contestant[] = [

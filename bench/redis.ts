@@ -17,7 +17,7 @@ import { againstBullmq } from './support/redis/bullmq.ts'
 import { type Measured, measured, ratesOf } from './support/redis/contest.ts'
 import { outboxes } from './support/redis/outbox.ts'
 import { unitsOfWork } from './support/redis/unit-of-work.ts'
-import type { Bench, Goal, Row } from './support/report.ts'
+import type { Bench, BenchOptions, Goal, Row } from './support/report.ts'
 
 const BATCH = 500
 const READ = 1000
@@ -164,23 +164,19 @@ async function consuming(client: Redis, { consume: count, rounds }: Sizes) {
   })
 }
 
-function sizesOf(flags: readonly string[]): Sizes {
-  if (flags.includes('--tiny')) {
+function sizesOf({ tiny, quick }: BenchOptions): Sizes {
+  if (tiny) {
     return { publish: 2000, consume: 2000, units: 1000, outbox: 2000, inbox: 2000, rounds: 1 }
   }
-  if (flags.includes('--quick')) {
+  if (quick) {
     return { publish: 20_000, consume: 50_000, units: 10_000, outbox: 20_000, inbox: 10_000, rounds: 3 }
   }
   return { publish: 100_000, consume: 200_000, units: 50_000, outbox: 100_000, inbox: 50_000, rounds: 10 }
 }
 
-export const bench: Bench = async ({ flags }) => {
-  const sizes = sizesOf(flags)
-  const only = flags
-    .find((flag) => flag.startsWith('--only='))
-    ?.slice('--only='.length)
-    .split(',')
-  const part = (name: string) => only === undefined || only.includes(name)
+export const bench: Bench = async (options) => {
+  const { part } = options
+  const sizes = sizesOf(options)
   const { rounds } = sizes
   const results: Row[] = []
   const goals: Goal[] = []

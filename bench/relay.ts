@@ -31,13 +31,7 @@ function contestants(events: number): Record<string, Contestant> {
   return Object.fromEntries(all.map((one) => [one.name, one]))
 }
 
-export const bench: Bench = async ({ flags }) => {
-  const quick = flags.includes('--quick')
-  const only = flags
-    .find((flag) => flag.startsWith('--only='))
-    ?.slice('--only='.length)
-    .split(',')
-  const part = (name: string) => only === undefined || only.includes(name)
+export const bench: Bench = async ({ quick, part }) => {
   const events = quick ? 50_000 : 200_000
   const contest = await Contest.open({ peers: true })
   const results: Row[] = []

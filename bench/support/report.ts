@@ -21,9 +21,17 @@ export interface Report {
   readonly versions?: Readonly<Record<string, string>>
 }
 
-/** What is after the name on the command line, without `--json`. */
+/** What is after the name on the command line. Not every benchmark has a use for each. */
 export interface BenchOptions {
-  readonly flags: readonly string[]
+  /** A look, in minutes. */
+  readonly quick: boolean
+  /** Whether it runs at all. */
+  readonly tiny: boolean
+  /** What takes long, too. */
+  readonly full: boolean
+  /** Whether this part was asked for; all of them, unless some are named. */
+  readonly part: (name: string) => boolean
+  readonly roles: readonly string[] | undefined
 }
 
 /** A benchmark is a file `bench/<name>.ts` that exports this as `bench`. */
