@@ -71,7 +71,6 @@ await consumer.stop()
 await relay.stop()
 const { lag, pending, dead } = await source.stats()
 console.log('left     ', { lag, pending, dead })
-await publisher.close()
 await broker.close()
 
 const connection = await connect({ servers })

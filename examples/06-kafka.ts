@@ -65,7 +65,6 @@ console.log('sent back', sentBack)
 await consumer.stop()
 await relay.stop()
 console.log('left     ', { lag: await lag(), dead: (await source.deadLetters()).length })
-await publisher.close!()
 await broker.close()
 
 const admin = new kafkajs.Kafka({ brokers, logLevel: kafkajs.logLevel.NOTHING }).admin()

@@ -1,6 +1,12 @@
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { redisStreams } from '../../src/brokers/redis-streams/index.ts'
+import { runScript } from '../../src/testing/index.ts'
+import { ioredis } from '../brokers/redis-streams/support.ts'
+import { message, NEVER } from '../brokers/support.ts'
+import { admin, eventually, standalone } from '../support/redis-topologies.ts'
+import { describeWith } from '../support/services.ts'
 import { node, read, samples, temporaryFolder } from './support.ts'
 
 const PAGES = ['README.md', 'docs/guides/postgres.md']
@@ -14,6 +20,22 @@ test('the first sample prints what stands below it', { timeout: 170_000 }, async
   const [, code, output] = /```ts\n(.*?)```\n\n```\n(.*?)```/s.exec(read('README.md'))!
   writeFileSync(join(folder, 'first.mts'), code!)
   expect(await node('--import', 'tsx', join(folder, 'first.mts'))).toEqual({ code: 0, output, errors: '' })
+})
+
+describeWith(['redis'], 'the sample on Redis alone', () => {
+  test('handles an order, hands on what it returned, and ends at a SIGTERM', { timeout: 120_000 }, async () => {
+    const server = await standalone()
+    const [code] = samples('README.md').filter((sample) => sample.includes('redisStreams({ client })'))
+    writeFileSync(join(folder, 'redis.mts'), code!)
+    const child = runScript({ script: join(folder, 'redis.mts'), env: { REDIS_URL: server.url } })
+    const streams = redisStreams({ client: ioredis(server.url) })
+    await streams.publisher().publish([message('{"orderId":"A-1","total":30}', { type: 'order.placed' })], NEVER)
+    await eventually('the invoice is sent', async () => (await admin(server).xlen('invoice.sent')) === 1)
+    expect(await admin(server).get('{billing}:revenue')).toBe('30')
+    child.kill('SIGTERM')
+    expect(await child.finished).toMatchObject({ code: 0 })
+    await streams.close()
+  })
 })
 
 /** What samples use of those before them. */

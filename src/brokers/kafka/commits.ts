@@ -1,8 +1,8 @@
 import type { Clock } from '../../core/index.ts'
 
-/** What is handled and not committed comes again after a crash: so many at most, */
+/** A commit begins when so many wait for one, */
 const MOST = 1000
-/** and none that was handled longer ago than this, in milliseconds. */
+/** or so many milliseconds after the one before. What waits, or is on its way, comes again after a crash. */
 const EVERY = 50
 
 /**
@@ -54,11 +54,9 @@ export class Commits {
   async #later(): Promise<void> {
     this.#waiting = true
     const { signal } = this.#over
-    for (let pause = EVERY; this.#unsaid > 0 && !signal.aborted; pause = EVERY * 10) {
-      await this.#clock.sleep(pause, signal)
-      // The next to settle, or to take, will be told what failed.
-      if (this.#unsaid > 0 && !signal.aborted) await this.now().catch(() => {})
-    }
+    await this.#clock.sleep(EVERY, signal)
     this.#waiting = false
+    // When it fails, whoever settles or takes next tries again, and is told.
+    if (this.#unsaid > 0 && !signal.aborted) await this.now().catch(() => {})
   }
 }

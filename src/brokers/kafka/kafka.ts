@@ -12,7 +12,7 @@ import {
 } from '../../core/index.ts'
 import type { KafkaAdmin, KafkaClient } from '../../drivers/kafka.ts'
 import { type KafkaLike, kafkaOf } from '../../drivers/kafka-recognise.ts'
-import { type Publisher, topicOf } from '../../flow/index.ts'
+import { type Phase, type Publisher, type Stoppable, topicOf } from '../../flow/index.ts'
 import { checkedTopic, decoderOf, encoderOf, type KafkaDecode, type KafkaEncode } from './encoding.ts'
 import type { GroupSettings, TopicShape } from './group.ts'
 import { KafkaPublisher } from './publisher.ts'
@@ -79,14 +79,17 @@ export interface KafkaSourceOptions {
 }
 
 /** Kafka as a broker: publishers and sources. */
-export class Kafka {
+export class Kafka implements Stoppable {
   readonly name: string
+  /** As a member of `run`: after consumers and relays. */
+  readonly phase: Phase = 'connections'
   readonly #client: KafkaClient
   readonly #timeout: number
   readonly #clock: Clock
   readonly #options: KafkaOptions
   /** For dead letters. */
   readonly #sender: Sender
+  readonly #publishers: KafkaPublisher[] = []
 
   constructor(options: KafkaOptions) {
     const where = 'kafka'
@@ -118,7 +121,7 @@ export class Kafka {
     }
     const nameOf = typeof topic === 'function' ? topic : () => topic
     const wanted = fixed === undefined ? [] : [{ topic: fixed, ...(shape ?? { partitions: 1, replication: -1 }) }]
-    return new KafkaPublisher({
+    const publisher = new KafkaPublisher({
       name: this.name,
       sender: new Sender(this.#client, this.#timeout, this.#clock),
       topicOf: fixed === undefined ? (message) => named(where, message, nameOf(message)) : () => fixed,
@@ -131,6 +134,8 @@ export class Kafka {
       },
       withAdmin: (work) => this.#withAdmin(work),
     })
+    this.#publishers.push(publisher)
+    return publisher
   }
 
   source(options: KafkaSourceOptions): KafkaSource {
@@ -168,9 +173,14 @@ export class Kafka {
     return new KafkaSource(`${this.name}:${group}`, settings)
   }
 
-  /** Ends the connection for dead letters. Publishers and sessions have their own. */
+  /** Ends its publishers and the connection for dead letters. Stop consumers and relays first. */
   async close(): Promise<void> {
-    await this.#sender.close()
+    await Promise.all([...this.#publishers, this.#sender].map((one) => one.close()))
+  }
+
+  /** For `run`. */
+  async stop(): Promise<void> {
+    await this.close()
   }
 
   /** A connection for the moment: what one knows of topics ages badly. */

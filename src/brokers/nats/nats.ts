@@ -11,7 +11,7 @@ import {
 } from '../../core/index.ts'
 import { checkNats, type NatsLike } from '../../drivers/nats.ts'
 import { NatsClient } from '../../drivers/nats-link.ts'
-import { topicOf } from '../../flow/index.ts'
+import { type Phase, type Stoppable, topicOf } from '../../flow/index.ts'
 import type { ConsumerConfig, StreamConfig } from './api.ts'
 import { decode, encode, type NatsDecode, type NatsEncode } from './encoding.ts'
 import { NatsPublisher } from './publisher.ts'
@@ -75,14 +75,17 @@ export interface NatsSourceOptions {
 }
 
 /** A JetStream stream as a broker: publishers and sources. */
-export class Nats {
+export class Nats implements Stoppable {
   readonly name: string
+  /** As a member of `run`: after consumers and relays. */
+  readonly phase: Phase = 'connections'
   readonly stream: string
   readonly #options: NatsOptions
   readonly #create: StreamConfig | undefined
   readonly #timeout: number
   readonly #prefix: string
   readonly #client: NatsClient
+  readonly #publishers: NatsPublisher[] = []
 
   constructor(options: NatsOptions) {
     const where = 'nats'
@@ -116,7 +119,7 @@ export class Nats {
     const { subject = topicOf } = options
     const choose = typeof subject === 'function' ? subject : () => subject
     if (typeof subject !== 'function') checkedSubject(`${where}: subject`, subject)
-    return new NatsPublisher({
+    const publisher = new NatsPublisher({
       name: this.name,
       client: this.#newClient(),
       prefix: this.#prefix,
@@ -125,6 +128,8 @@ export class Nats {
       subjectOf: (message) => checkedSubject(where, choose(message)),
       encode: this.#options.encode ?? encode,
     })
+    this.#publishers.push(publisher)
+    return publisher
   }
 
   source(options: NatsSourceOptions): NatsSource {
@@ -175,9 +180,14 @@ export class Nats {
     })
   }
 
-  /** Ends the connection that `stats` and dead letters share. Publishers and sessions have their own. */
+  /** Ends its publishers, and the connection that `stats` and dead letters share. Stop consumers and relays first. */
   async close(): Promise<void> {
-    await this.#client.close()
+    await Promise.all([...this.#publishers, this.#client].map((one) => one.close()))
+  }
+
+  /** For `run`. */
+  async stop(): Promise<void> {
+    await this.close()
   }
 
   /** What was asked for, in JetStream's words. */

@@ -15,7 +15,7 @@ import { type Durability, type DurabilityOptions, durabilityOf } from '../../dri
 import { type RedisLike, redisOf } from '../../drivers/redis-recognise.ts'
 import { besides, checkSameSlot } from '../../drivers/redis-slot.ts'
 import { SteadyRedis } from '../../drivers/redis-steady.ts'
-import { type Publisher, Task, topicOf } from '../../flow/index.ts'
+import { type Phase, type Publisher, type Stoppable, Task, topicOf } from '../../flow/index.ts'
 import { decoderOf, encoderOf, type StreamDecode, type StreamEncode } from './encoding.ts'
 import type { GroupSettings, Stream } from './group.ts'
 import { StreamsPublisher } from './publisher.ts'
@@ -88,14 +88,17 @@ export interface TrimmerOptions {
 const TRIM_AT_ONCE = 1000
 
 /** Redis Streams as a broker: publishers, sources, and a trimmer that loses nothing. */
-export class RedisStreams {
+export class RedisStreams implements Stoppable {
   readonly name: string
+  /** As a member of `run`: after consumers and relays. */
+  readonly phase: Phase = 'connections'
   readonly #client: RedisClient
   readonly #timeout: number
   readonly #clock: Clock
   readonly #durability: Durability
   readonly #options: RedisStreamsOptions
   readonly #redis: SteadyRedis
+  readonly #publishers: StreamsPublisher[] = []
 
   constructor(options: RedisStreamsOptions) {
     const where = 'redis streams'
@@ -115,7 +118,7 @@ export class RedisStreams {
     const { stream = topicOf, maxLen, acceptLoss = false } = options
     const nameOf = typeof stream === 'function' ? stream : () => checkedName(where, stream)
     if (typeof stream !== 'function') checkedName(where, stream)
-    return new StreamsPublisher({
+    const publisher = new StreamsPublisher({
       name: this.name,
       redis: this.#steady(),
       keyOf: (message) => this.#key(checkedName(where, nameOf(message))),
@@ -125,6 +128,8 @@ export class RedisStreams {
       acceptLoss,
       durability: this.#durability,
     })
+    this.#publishers.push(publisher)
+    return publisher
   }
 
   source(options: StreamsSourceOptions): StreamsSource {
@@ -189,9 +194,17 @@ export class RedisStreams {
     })
   }
 
-  /** Ends the connection that `stats`, dead letters and trimmers share. Publishers and sessions have their own. */
+  /**
+   * Ends its publishers, and the connection that `stats`, dead letters and trimmers share. Stop consumers and relays
+   * first.
+   */
   async close(): Promise<void> {
-    await this.#redis.close()
+    await Promise.all([...this.#publishers, this.#redis].map((one) => one.close()))
+  }
+
+  /** For `run`. */
+  async stop(): Promise<void> {
+    await this.close()
   }
 
   #steady(): SteadyRedis {

@@ -8,7 +8,6 @@ import { describeWith, service } from '../../support/services.ts'
 import { privateNats } from './private.ts'
 import { broker, connecting, fresh, message, NEVER, receive, until } from './support.ts'
 
-const _dead = (reason: string) => ({ kind: 'dead', reason, error: undefined }) as const
 const kinds = (outcomes: readonly { kind: string }[]) => outcomes.map(({ kind }) => kind)
 
 describeWith(['nats'], 'nats: what a publisher is answered', () => {
