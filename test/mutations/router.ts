@@ -61,10 +61,26 @@ export const mutations: Mutation[] = [
   {
     name: 'a wrong order of middleware is not noticed at start',
     file: 'src/router/router.ts',
-    find: '    checkOrder(`router',
-    replace: '    void (`router',
+    find: '    checkOrder(where, this.#middlewares)\n',
+    replace: '',
     test: 'test/router/router.test.ts',
     expects: 'in the wrong order',
+  },
+  {
+    name: 'the name of an event is taken for its definition',
+    file: 'src/router/router.ts',
+    find: "if (typeof event?.decode !== 'function') {",
+    replace: 'if (event === undefined) {',
+    test: 'test/router/router.test.ts',
+    expects: 'is one clear error each',
+  },
+  {
+    name: 'a middleware that was not called is noticed by the first message',
+    file: 'src/router/middleware.ts',
+    find: "if (typeof handle === 'function') return handle\n",
+    replace: 'if (handle !== undefined) return handle\n',
+    test: 'test/router/router.test.ts',
+    expects: 'that was not called is refused at start',
   },
   {
     name: 'an unknown type is acked whatever the policy',
