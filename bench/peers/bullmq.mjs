@@ -1,6 +1,5 @@
 /**
- * BullMQ with one worker of a high concurrency, and jobs removed when they are complete. Other concurrencies have not been
- * compared yet.
+ * BullMQ with one worker, at the best of several concurrencies, and jobs removed when they are complete.
  */
 import { Queue, Worker } from 'bullmq'
 import { Redis } from 'ioredis'

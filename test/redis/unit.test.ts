@@ -301,8 +301,8 @@ describeWith(['redis', 'redis6'], 'a server in trouble', () => {
 
     test(`${version}: a commit that too few replicas have is unknown, and found done when it comes again`, async () => {
       const { master } = await replicated({ version })
-      const commit = async (replicas: number) => {
-        const db = storeOf(ioredis(master.url), { durability: { replicas, within: 300 } })
+      const commit = (replicas: number, within: number) => {
+        const db = storeOf(ioredis(master.url), { durability: { replicas, within } })
         const key = { subscriber: 's', source: '/s', id: '1' }
         const handle = () =>
           db.withTransaction(async (tx) => {
@@ -310,16 +310,18 @@ describeWith(['redis', 'redis6'], 'a server in trouble', () => {
           })
         return { handle, count: () => admin(master).get(db.key('count')) }
       }
-      const copied = await commit(1)
+      const copied = commit(1, 30_000)
       await copied.handle()
       expect(await copied.count()).toBe('1')
-      const lacking = await commit(2)
+      const lacking = commit(2, 300)
       const error = await lacking.handle().catch((caught) => caught)
       expect(error).toMatchObject({
         code: 'COMMIT_UNKNOWN',
         cause: { message: expect.stringMatching(/1 of 2 replicas/) },
       })
       expect(classify(error)).toBe('down')
+      expect(await lacking.count()).toBe('1')
+      await lacking.handle().catch(() => {})
       expect(await lacking.count()).toBe('1')
     })
 
