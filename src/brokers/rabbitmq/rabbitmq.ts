@@ -131,7 +131,8 @@ export class Rabbitmq implements Publisher, Stoppable {
     this.#clock = options.clock ?? systemClock
     this.#timeout = milliseconds(options.timeout ?? '10s', `${where}: timeout`)
     const random = options.random === undefined ? {} : { random: options.random }
-    const pause = backoff({ min: '1s', max: '30s', jitter: '1s', ...random, ...options.reconnect })
+    const usual = { min: '1s', max: '30s', jitter: '1s', ...random } as const
+    const pause = backoff(options.reconnect, `${where}: reconnect`, usual)
     const steady = (role: string) =>
       new SteadyAmqp({
         client: options.client,

@@ -26,6 +26,7 @@ describeWith(['rabbitmq'], 'rabbitmq: bad input', () => {
     ['an unknown option', { ...given, exchagne: 'x' }, /unknown option "exchagne"; did you mean "exchange"/],
     ['no exchange', { client, url: 'amqp://localhost' }, /exchange: undefined is not a name/],
     ['a wrong duration', { ...given, timeout: 'soon' }, /timeout/],
+    ['a pause that is none', { ...given, reconnect: 5 }, /reconnect: options must be an object, got 5/],
   ]
   test.each(wrong)('%s is refused before anything is connected', (_, options, text) => {
     expect(() => rabbitmq(options as RabbitmqOptions)).toThrow(text)
