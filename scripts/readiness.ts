@@ -1,6 +1,7 @@
 /**
- * `npm run readiness [-- --from report.json]`: runs the tests of readiness-map.ts on real servers, through the project's
- * own runner, and writes docs/readiness.md. `--from` takes the JSON of a run before (vitest's reporter `json`).
+ * `npm run readiness [-- --from report.json --printed output.txt]`: runs the tests of readiness-map.ts on real servers,
+ * through the project's own runner, and writes docs/readiness.md. `--from` takes the JSON of a run before (vitest's
+ * reporter `json`), `--printed` what that run printed, for the versions of its servers.
  * Exits with 1 when a line is not shown.
  */
 import { spawn } from 'node:child_process'
@@ -52,11 +53,15 @@ function versions(printed: string): string[] {
   return [...printed.matchAll(/^· (\w+): (\S+) ready at/gm)].map(([, name, version]) => `${name} ${version}`)
 }
 
-const { values } = parseArgs({ options: { from: { type: 'string' } } })
+const { values } = parseArgs({ options: { from: { type: 'string' }, printed: { type: 'string' } } })
 const run: Run =
   values.from === undefined
     ? await measure()
-    : { report: JSON.parse(readFileSync(values.from, 'utf8')), took: undefined, servers: [] }
+    : {
+        report: JSON.parse(readFileSync(values.from, 'utf8')),
+        took: undefined,
+        servers: values.printed === undefined ? [] : versions(readFileSync(values.printed, 'utf8')),
+      }
 const judged = judge(chapters, run.report)
 const pglite = JSON.parse(readFileSync(join(root, 'node_modules/@electric-sql/pglite/package.json'), 'utf8')).version
 const about = { node: process.version, pglite, date: new Date().toISOString().slice(0, 16).replace('T', ' ') }
