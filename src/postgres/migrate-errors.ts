@@ -36,11 +36,17 @@ export function refuseRepartition({ table, options }: TableSchema, before: Recor
   )
 }
 
+const REFUSED = 'the server refuses this role or its password; give the pool others'
+
 export function explainedMigration(error: unknown, tables: string): unknown {
   const code = (error as { code?: unknown } | null)?.code
   const advice: Record<string, [string, string]> = {
     '42501': ['NO_PERMISSION', `this role may not create or read ${tables}; run migrate() as a role that may`],
     '25006': ['READ_ONLY', `this connection is read-only, and ${tables} must be created; connect to the primary`],
+    // At start only: while a relay runs, passwords change and databases are away for a while.
+    '28000': ['NO_PERMISSION', REFUSED],
+    '28P01': ['NO_PERMISSION', REFUSED],
+    '3D000': ['INVALID_OPTION', 'the server has no such database; create it, or give the pool the name of one it has'],
     '55P03': ['LOCKED', `something keeps ${tables} locked; look into pg_locks, and run migrate() again`],
   }
   const found = typeof code === 'string' ? advice[code] : undefined

@@ -248,6 +248,20 @@ describe('bad input', () => {
     expect(await codeOf(t.relay({ from: db.outbox }).start())).toBe('NOT_MIGRATED')
   })
 
+  test.each([
+    ['a database', (url: URL) => (url.pathname = '/nowhere'), 'INVALID_OPTION'],
+    ['a role', (url: URL) => (url.username = 'nobody_at_all'), 'NO_PERMISSION'],
+  ])('nor with %s that the server does not have', async (_what, change, code) => {
+    const url = new URL(t.database.url)
+    change(url)
+    const pool = new pg.Pool({ connectionString: url.href, max: 2 })
+    try {
+      expect(await codeOf(t.relay({ from: postgres({ pool }).outbox }).start())).toBe(code)
+    } finally {
+      await pool.end()
+    }
+  })
+
   test('a role that may not write, and a read-only connection, are told what to do', async () => {
     await t.pool.query(`DROP ROLE IF EXISTS waybill_reader; CREATE ROLE waybill_reader LOGIN`)
     const asReader = new URL(t.database.url)
