@@ -18,6 +18,7 @@ export class Commits {
   #unsaid = 0
   #failed = false
   #waiting = false
+  #turn: Promise<unknown> = Promise.resolve()
 
   constructor(clock: Clock, commit: () => Promise<void>) {
     this.#clock = clock
@@ -32,7 +33,20 @@ export class Commits {
     else if (!this.#waiting) void this.#later()
   }
 
+  /** One after the other: one that is repeated must not take back what a later one has said. */
   async now(): Promise<void> {
+    const commit = this.#turn.then(() => this.#say())
+    this.#turn = commit.catch(() => {})
+    await commit
+  }
+
+  /** Nothing more is committed by itself. Resolves when nothing is on its way. */
+  async end(): Promise<void> {
+    this.#over.abort()
+    await this.#turn
+  }
+
+  async #say(): Promise<void> {
     const unsaid = this.#unsaid
     this.#began = this.#clock.monotonic()
     this.#unsaid = 0
@@ -44,11 +58,6 @@ export class Commits {
       this.#failed = true
       throw error
     }
-  }
-
-  /** Nothing more is committed by itself. */
-  end(): void {
-    this.#over.abort()
   }
 
   async #later(): Promise<void> {

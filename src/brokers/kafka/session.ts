@@ -135,9 +135,11 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     if (this.#closed) return
     const lost = this.#lost.signal.aborted
     this.#closed = true
-    this.#commits.end()
+    const ended = this.#commits.end()
     this.wake()
     this.#member.listener = undefined
+    // Who is lost may wait for ever, and has nothing more to say.
+    if (!lost) await ended
     await this.#onEnd(this.#member, lost)
   }
 
@@ -194,7 +196,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
 
   #lose(reason: unknown): void {
     if (this.#over) return
-    this.#commits.end()
+    void this.#commits.end()
     this.#lost.abort(reason)
     this.wake()
   }

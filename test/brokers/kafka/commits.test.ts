@@ -47,11 +47,32 @@ test('what failed is told to the next that settles, which tries it again', async
   expect(asked.commits).toBe(4)
 })
 
+test('one goes out after the other, whoever asks, and the end waits for the last', async () => {
+  const clock = new FakeClock()
+  const said: string[] = []
+  let answer = () => {}
+  const commits = new Commits(clock, () => {
+    said.push('asked')
+    return new Promise((resolve) => {
+      answer = () => resolve(void said.push('answered'))
+    })
+  })
+  const both = [commits.now(), commits.now()]
+  const ended = commits.end().then(() => said.push('ended'))
+  for (const order of [['asked'], ['asked', 'answered', 'asked']]) {
+    await clock.settle()
+    expect(said).toEqual(order)
+    answer()
+  }
+  await Promise.all([...both, ended])
+  expect(said).toEqual(['asked', 'answered', 'asked', 'answered', 'ended'])
+})
+
 test('nothing is committed by itself after the end', async () => {
   const { clock, asked, commits } = counted()
   await commits.done(1)
   await commits.done(1)
-  commits.end()
+  await commits.end()
   await clock.advance(5000)
   expect(asked.commits).toBe(1)
 })
