@@ -122,6 +122,17 @@ export class OutboxProbe {
   }
 }
 
+/** How a relay asks for a reader, when nothing of that matters. */
+export const READER = {
+  reader: 'owner',
+  shards: 1,
+  lease: 60_000,
+  deadKey: 'block',
+  deletes: false,
+  wake: false,
+  attempts: 25,
+} as const
+
 /** One relay: its part in reading, its sessions, and a clock that stops when the relay does. */
 export class RelayProbe {
   readonly clock: RelayClock
@@ -132,17 +143,7 @@ export class RelayProbe {
   constructor(outbox: OutboxReader, time: Time, options: Partial<ReaderOptions>) {
     this.clock = new RelayClock(time.clock)
     this.#time = time
-    this.#reader = outbox.reader({
-      reader: 'owner',
-      shards: 1,
-      lease: 60_000,
-      deadKey: 'block',
-      deletes: false,
-      wake: false,
-      attempts: 25,
-      clock: this.clock,
-      ...options,
-    })
+    this.#reader = outbox.reader({ ...READER, clock: this.clock, ...options })
   }
 
   share(): Promise<readonly Source[]> {

@@ -8,6 +8,7 @@ import {
   redisOutbox,
 } from '../../src/redis/index.ts'
 import { outboxAdminSuite, outboxReaderSuite, outboxStoreSuite, type Suite } from '../../src/testing/index.ts'
+import { READER as USUAL } from '../../src/testing/outbox-probe.ts'
 import { runSuite } from '../support/suite.ts'
 import { freshTag, storeOf } from './support.ts'
 
@@ -23,16 +24,7 @@ export function shardedOn(client: () => object, count: number, options: Partial<
 }
 
 /** How a relay asks for a reader, when nothing of that matters. */
-export const READER = {
-  reader: 'auto',
-  shards: 1,
-  lease: 60_000,
-  deadKey: 'block',
-  deletes: false,
-  wake: false,
-  attempts: 25,
-  clock: systemClock,
-} as const
+export const READER = { ...USUAL, reader: 'auto', clock: systemClock } as const
 
 /** All suites of an outbox. */
 export function outboxConformance(name: string, client: () => object): void {
