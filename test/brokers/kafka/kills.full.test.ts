@@ -50,8 +50,9 @@ describeWith(['kafka', 'postgres'], 'kafka: processes are killed', () => {
     expect(letters.map(({ message: { id } = {}, reason }) => [id, reason])).toEqual([
       ['n11', expect.stringMatching(/^2 attempts: .*CRASHED/)],
     ])
-    // Once among others, and then alone as often as it may.
-    expect(deaths).toBeLessThanOrEqual(4)
+    // Once among others; once behind those that were done and not committed, which come again and open the window; once
+    // behind the one before it, whose commit was on its way; and then alone as often as it may.
+    expect(deaths).toBeLessThanOrEqual(5)
     await to.close()
   })
 })
