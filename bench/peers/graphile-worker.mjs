@@ -6,14 +6,14 @@ import { Logger, makeWorkerUtils, run } from 'graphile-worker'
 import pg from 'pg'
 import { drain } from '../support/pg-drain.ts'
 
-const { url, events, mode } = JSON.parse(process.argv[2])
+const { url, events, cold, mode } = JSON.parse(process.argv[2])
 const quiet = new Logger(() => () => {})
 
 if (mode === 'seed') await seed()
 else {
   let onEvent = () => {}
   const pool = new pg.Pool({ connectionString: url, max: 10 })
-  await drain(events, async (tell) => {
+  await drain({ events, cold }, async (tell) => {
     onEvent = tell
     const runner = await run({
       pgPool: pool,

@@ -2,13 +2,13 @@
 import { PgBoss } from 'pg-boss'
 import { drain } from '../support/pg-drain.ts'
 
-const { url, events, mode } = JSON.parse(process.argv[2])
+const { url, events, cold, mode } = JSON.parse(process.argv[2])
 const boss = new PgBoss({ connectionString: url, max: 10, supervise: false, schedule: false })
 boss.on('error', (error) => console.error(error))
 
 if (mode === 'seed') await seed()
 else {
-  await drain(events, async (tell) => {
+  await drain({ events, cold }, async (tell) => {
     await boss.start()
     const options = {
       batchSize: 1000,

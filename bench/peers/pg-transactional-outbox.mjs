@@ -7,13 +7,13 @@ import pg from 'pg'
 import { DatabaseSetup, getDisabledLogger, initializePollingMessageListener } from 'pg-transactional-outbox'
 import { drain } from '../support/pg-drain.ts'
 
-const { url, events, mode } = JSON.parse(process.argv[2])
+const { url, events, cold, mode } = JSON.parse(process.argv[2])
 const names = { outboxOrInbox: 'outbox', database: new URL(url).pathname.slice(1), schema: 'public', table: 'outbox' }
 const config = { ...names, listenerRole: 'postgres', handlerRole: 'postgres', nextMessagesName: 'next_outbox_messages' }
 
 if (mode === 'seed') await seed()
 else {
-  await drain(events, async (tell) => {
+  await drain({ events, cold }, async (tell) => {
     const settings = {
       dbSchema: 'public',
       dbTable: 'outbox',

@@ -6,11 +6,12 @@
 import pg from 'pg'
 import { drain } from './pg-drain.ts'
 
-const { url, events, batch = 1000 } = JSON.parse(process.argv[2]!) as { url: string; events: number; batch?: number }
+const { url, events, cold = 0 } = JSON.parse(process.argv[2]!) as { url: string; events: number; cold?: number }
+const BATCH = 1000
 
 const SCAN = `SELECT sequence::text, event_id::text, topic, key, source, event_type, event_version::text,
   attributes::text, payload::text
-FROM outbox WHERE state = 'ready' AND NOT sequence <@ $1::text::int8multirange ORDER BY outbox.sequence LIMIT $2::int`
+FROM outbox WHERE state = 'ready' AND NOT sequence <@ (SELECT $1::text::int8multirange) ORDER BY outbox.sequence LIMIT $2::int`
 const REMOVE = `WITH term AS (SELECT 1 FROM outbox_terms WHERE shard = -1 FOR SHARE)
 DELETE FROM outbox WHERE sequence = ANY ($1::bigint[]) AND state = 'ready' AND EXISTS (SELECT 1 FROM term)`
 
@@ -25,10 +26,10 @@ async function publish(messages: readonly object[]): Promise<number> {
   return messages.length
 }
 
-await drain(events, async (onEvent) => {
+await drain({ events, cold }, async (onEvent) => {
   const flying = new Set<string>()
   const scan = async () => {
-    const values = [`{${[...flying].join(',')}}`, batch]
+    const values = [`{${[...flying].join(',')}}`, BATCH]
     return (await reader.query({ name: 'scan', text: SCAN, values, rowMode: 'array' })).rows as Event[]
   }
   let removal: Promise<unknown> = Promise.resolve()

@@ -17,6 +17,8 @@ export interface Contestant {
   readonly relay?: RelayChildOptions['relay']
   readonly warmUp?: number
   readonly events: number
+  /** How many of them it does before the clock begins. */
+  readonly cold?: number
   /** How it was set up, for people. */
   readonly how: string
 }
@@ -67,9 +69,9 @@ export class Contest {
   }
 
   async drain(contestant: Contestant, database: string, meanwhile?: Meanwhile): Promise<Taken> {
-    const { by, events, relay = {}, warmUp } = contestant
+    const { by, events, cold, relay = {}, warmUp } = contestant
     const url = this.server.url(database)
-    const child = this.child(fileOf(by), { url, events, relay, warmUp, mode: 'drain' })
+    const child = this.child(fileOf(by), { url, events, cold, relay, warmUp, mode: 'drain' })
     await child.next()
     const end = await meanwhile?.(database)
     const before = cpuOf(this.server.pid) ?? Number.NaN
@@ -85,7 +87,7 @@ export class Contest {
       ...drained,
       perSecond: (drained.events / drained.ms) * 1000,
       nodeUs: drained.cpu / drained.events,
-      serverUs: server / drained.events,
+      serverUs: server / events,
     }
   }
 

@@ -10,7 +10,7 @@ const { url, events } = JSON.parse(process.argv[2]!) as { url: string; events: n
 const pool = new pg.Pool({ connectionString: url })
 const db = postgres({ pool })
 
-await drain(events, async (onEvent) => {
+await drain({ events }, async (onEvent) => {
   recordMetrics({ client: client as never })
   const seen: [string, number][] = []
   const publish = async (messages: readonly Message[]) => {

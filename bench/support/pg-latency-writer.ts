@@ -15,7 +15,7 @@ const db = postgres({ pool })
 const clients = await Promise.all(Array.from({ length: 8 }, () => pool.connect()))
 for (const client of clients) client.release()
 
-await drain(events, async (onEvent) => {
+await drain({ events }, async (onEvent) => {
   const left = open ? await leaveOpen() : undefined
   const committed: [string, number][] = []
   const write = async (i: number) => {

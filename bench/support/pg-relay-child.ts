@@ -9,12 +9,13 @@ import { drain } from './pg-drain.ts'
 export interface RelayChildOptions {
   readonly url: string
   readonly events: number
+  readonly cold?: number
   readonly relay: Omit<RelayOptions, 'from' | 'to'>
   /** Empties the outbox `warmup`, of this many events, before it is measured: for what takes less than seconds. */
   readonly warmUp?: number
 }
 
-const { url, events, relay: options, warmUp = 0 } = JSON.parse(process.argv[2]!) as RelayChildOptions
+const { url, events, cold = 0, relay: options, warmUp = 0 } = JSON.parse(process.argv[2]!) as RelayChildOptions
 const pool = new pg.Pool({ connectionString: url, max: 10 })
 recordMetrics({ client: client as never })
 
@@ -42,5 +43,5 @@ if (warmUp > 0) {
   await emptied
   await stop()
 }
-await drain(events, (onEvent) => begin('outbox', onEvent))
+await drain({ events, cold }, (onEvent) => begin('outbox', onEvent))
 await pool.end()

@@ -78,15 +78,21 @@ export class Settler<D extends Delivery<Message>> {
   }
 
   async #write(): Promise<void> {
-    while (this.#gathered.length > 0) {
-      this.#batch = this.#gathered
-      this.#gathered = []
-      const written = await this.#writeBatch(this.#batch)
+    for (let writing = this.#next(); writing !== undefined; ) {
       const batch = this.#batch
-      this.#batch = []
+      const written = await writing
+      // The next is on its way before anybody hears of this one: the source need not wait for what they make of it.
+      writing = this.#next()
       this.#onSettled(batch, written)
+      writing ??= this.#next()
     }
     this.#writing = undefined
+  }
+
+  #next(): Promise<boolean> | undefined {
+    this.#batch = this.#gathered
+    this.#gathered = []
+    return this.#batch.length === 0 ? undefined : this.#writeBatch(this.#batch)
   }
 
   /** Whether the source knows now. */

@@ -16,6 +16,16 @@ export class Ranges {
     return this.#from[0] ?? Number.POSITIVE_INFINITY
   }
 
+  /** The longest of them, by its ends. */
+  get longest(): { readonly from: number; readonly to: number } | undefined {
+    let longest: { from: number; to: number } | undefined
+    for (const [i, from] of this.#from.entries()) {
+      const to = this.#to[i]!
+      if (longest === undefined || to - from > longest.to - longest.from) longest = { from, to }
+    }
+    return longest
+  }
+
   has(number: number): boolean {
     return number <= (this.#to[this.#at(number)] ?? Number.NEGATIVE_INFINITY)
   }

@@ -305,9 +305,9 @@ WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.sta
   'look': `SELECT
   CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} event
     WHERE state = 'ready' AND sequence > $2::text::bigint
-      AND NOT sequence <@ $1::text::int8multirange{{shard}}) THEN 't' END,
+      AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}) THEN 't' END,
   (SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}} event
-    WHERE state IN ('scheduled', 'retrying', 'leased') AND NOT sequence <@ $1::text::int8multirange{{shard}}
+    WHERE state IN ('scheduled', 'retrying', 'leased') AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
     ORDER BY available_at LIMIT 1),
   CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})) THEN 't' END`,
   'open-keys': `WITH RECURSIVE step AS (
@@ -470,7 +470,7 @@ WHERE inhparent = '{{outbox}}'::regclass
 ORDER BY ended`,
   'scan-held': `SELECT {{columns}}, NULL
 FROM {{outbox}} event
-WHERE key = ANY ($1::text::text[]) AND state = 'held' AND NOT sequence <@ $3::text::int8multirange{{shard}}
+WHERE key = ANY ($1::text::text[]) AND state = 'held' AND NOT sequence <@ (SELECT $3::text::int8multirange){{shard}}
   AND NOT EXISTS (SELECT 1 FROM {{outbox}} earlier
     WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{stoppers}}))
 ORDER BY event.sequence LIMIT $2::text::int`,
@@ -481,7 +481,7 @@ ORDER BY event.sequence LIMIT $2::text::int`,
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state = 'ready' AND event.sequence > $3::text::bigint AND NOT sequence <@ $2::text::int8multirange{{shard}}
+WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
 ORDER BY event.sequence LIMIT $1::text::int`,
   'scan-timers': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
@@ -490,7 +490,7 @@ ORDER BY event.sequence LIMIT $1::text::int`,
   THEN 't' END
 FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
-  AND NOT sequence <@ $2::text::int8multirange{{shard}}
+  AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
   'serialize': `SELECT count(pg_advisory_xact_lock(1463897677, bucket)) FROM (
   SELECT DISTINCT ((hashtextextended('{{outbox}}' || key, 0) & 2147483647) % $2::text::int)::int AS bucket

@@ -106,9 +106,9 @@ export const mutations: Mutation[] = [
   {
     name: 'events are read in the order of their numbers as text',
     file: SQL,
-    find: `int8multirange{{shard}}
+    find: `int8multirange){{shard}}
 ORDER BY event.sequence LIMIT $1`,
-    replace: `int8multirange{{shard}}
+    replace: `int8multirange){{shard}}
 ORDER BY sequence LIMIT $1`,
     test: 'test/postgres/faults/verify.test.ts',
     expects: 'nothing wrong with what is right',

@@ -17,6 +17,8 @@ import type { PublishOptions } from './publish-child.ts'
 /** One who takes part in the rounds of a broker. */
 export interface Side {
   readonly name: string
+  /** Whether a goal is about it: then it gets more rounds. */
+  readonly goal?: true
   readonly how: string
   readonly options: Omit<PublishOptions, 'broker' | 'url' | 'database'> | Omit<ConsumeOptions, 'broker' | 'url'>
 }
@@ -31,6 +33,9 @@ export interface Line {
 export interface RoundsOptions {
   readonly events: number
   readonly rounds: number
+  /** After them so many more, of those with a goal. */
+  readonly more: number
+  readonly warmUp: number
 }
 
 interface RoundParts {
@@ -79,12 +84,12 @@ export class BrokerContest {
     }
   }
 
-  /** Rounds of all sides by turns, each in a process that stays; the first round of each warms up and does not count. */
+  /** Rounds of all sides by turns, each in a process that stays; the first ones of each warm up and do not count. */
   async rounds(
     broker: BrokerBench,
     role: Role,
     sides: readonly Side[],
-    { url, server, events, rounds }: RoundsOptions & { url: string; server: number | null },
+    { url, server, events, rounds, more, warmUp }: RoundsOptions & { url: string; server: number | null },
   ): Promise<Line[]> {
     const file = new URL(`./${role}-child.ts`, import.meta.url)
     const database = this.#postgres.url('bench')
@@ -98,14 +103,15 @@ export class BrokerContest {
         children.push(child)
         await child.next()
       }
-      for (let i = -1; i < rounds; i++) {
+      for (let i = -warmUp; i < rounds + more; i++) {
         for (let j = 0; j < lines.length; j++) {
-          const at = (i + 1 + j) % lines.length
+          const at = (i + warmUp + j) % lines.length
           const { side, taken, serverUs } = lines[at]!
+          if (i >= rounds && !side.goal) continue
           const name = `r${++this.#rounds}`
           const cpu = () => cpuOf(server) ?? Number.NaN
           const one = await this.#round({ role, stage, child: children[at]!, name, events, cpu, side })
-          say(`${broker.name} ${role} ${i + 1}/${rounds} ${side.name}: ${Math.round(perSecond(one.drained))}/s`)
+          say(`${broker.name} ${role} ${i + 1}/${rounds + more} ${side.name}: ${Math.round(perSecond(one.drained))}/s`)
           if (i < 0) continue
           taken.push(one.drained)
           serverUs.push(one.server / events)

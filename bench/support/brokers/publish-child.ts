@@ -31,7 +31,7 @@ const AT_ONCE = 2
 
 const SCAN = `SELECT sequence::text, event_id::text, topic, key, source, event_type, event_version::text,
   attributes::text, payload::text
-FROM outbox WHERE state = 'ready' AND NOT sequence <@ $1::text::int8multirange ORDER BY outbox.sequence LIMIT $2::int`
+FROM outbox WHERE state = 'ready' AND NOT sequence <@ (SELECT $1::text::int8multirange) ORDER BY outbox.sequence LIMIT $2::int`
 const REMOVE = `WITH term AS (SELECT 1 FROM outbox_terms WHERE shard = -1 FOR SHARE)
 DELETE FROM outbox WHERE sequence = ANY ($1::bigint[]) AND state = 'ready' AND EXISTS (SELECT 1 FROM term)`
 

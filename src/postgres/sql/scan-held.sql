@@ -3,7 +3,7 @@
 
 SELECT {{columns}}, NULL
 FROM {{outbox}} event
-WHERE key = ANY ($1::text::text[]) AND state = 'held' AND NOT sequence <@ $3::text::int8multirange{{shard}}
+WHERE key = ANY ($1::text::text[]) AND state = 'held' AND NOT sequence <@ (SELECT $3::text::int8multirange){{shard}}
   AND NOT EXISTS (SELECT 1 FROM {{outbox}} earlier
     WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{stoppers}}))
 ORDER BY event.sequence LIMIT $2::text::int

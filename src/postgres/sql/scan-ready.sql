@@ -1,10 +1,11 @@
--- Ready events in order, without those in hand. $1 how many, $2 text of a multirange of sequences in hand, $3 the number
--- to begin behind, see owner-floor.ts.
+-- Ready events in order, without those in hand. $1 how many, $2 text of a multirange of sequences in hand; between which
+-- numbers is said by owner-scan.ts.
 --
 -- One statement, so one snapshot: where a later event of a key can be seen, an earlier one that was committed before it
 -- can be seen too, whatever the order in which their numbers were drawn and committed.
 -- `blocked`: an earlier event of its key has failed or waits. The first EXISTS is asked once per scan; the second, per
 -- row, only where there is any blocker at all. The order is by event.sequence: plain `sequence` would mean the text.
+-- The multirange in a subquery is read from its text once; by itself it would be for every row.
 
 SELECT {{columns}},
   CASE WHEN key IS NOT NULL
@@ -13,5 +14,5 @@ SELECT {{columns}},
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state = 'ready' AND event.sequence > $3::text::bigint AND NOT sequence <@ $2::text::int8multirange{{shard}}
+WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
 ORDER BY event.sequence LIMIT $1::text::int

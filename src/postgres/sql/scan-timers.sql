@@ -11,5 +11,5 @@ SELECT {{columns}},
   THEN 't' END
 FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
-  AND NOT sequence <@ $2::text::int8multirange{{shard}}
+  AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int
