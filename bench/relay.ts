@@ -17,9 +17,17 @@ function contestants(events: number, cold: number): Record<string, Contestant> {
     return { name, by: 'relay', relay: options!, events, cold, how }
   }
   const all: Contestant[] = [
-    relay('owner', 'tuned: batches of 1000; removes', { ...TUNED, reader: 'owner', deleteOnPublish: true }),
+    relay('owner', 'tuned: batches of 1000, two at once; removes', {
+      ...TUNED,
+      reader: 'owner',
+      deleteOnPublish: true,
+    }),
     relay('owner defaults', 'defaults; removes', { deleteOnPublish: true }),
-    relay('owner_update', 'tuned; keeps published events', { ...TUNED, reader: 'owner' }),
+    relay('owner_update', 'tuned, three at once; keeps published events', {
+      ...TUNED,
+      concurrency: 3,
+      reader: 'owner',
+    }),
     relay('owner_update defaults', 'all defaults', {}),
     relay('lease', 'tuned; removes', { ...TUNED, reader: 'lease', deleteOnPublish: true }),
     {

@@ -42,8 +42,7 @@ export const PARTITIONS_AHEAD = { day: 7, week: 4, month: 2 } as const
 const STORAGE = `fillfactor = 80,
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_insert_scale_factor = 0.2,
-  autovacuum_analyze_scale_factor = 0.05,
-  autovacuum_vacuum_cost_delay = 0`
+  autovacuum_analyze_scale_factor = 0.05`
 
 export function outboxSchema(table: string | OutboxNames = 'outbox', options: OutboxSchemaOptions = {}): TableSchema {
   checkOptions('outbox schema', options, OUTBOX_OPTIONS)
