@@ -3,13 +3,18 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { npmPackage } from '../../scripts/services/npm.ts'
 
-const NODE = '22.23.3'
+/** Peers of the relay need 22, so all contestants there get it, ours too; elsewhere it is the one in long-term support. */
+const NODES = { relay: '22.23.3', brokers: '24.21.0' }
 
-/** Some peers need Node 22, so all contestants get it, ours too: the one that npm carries. */
-export async function contestantNode(say: (text: string) => void): Promise<{ version: string; path: string }> {
+/** The Node that contestants run on, as npm carries it. */
+export async function contestantNode(
+  of: keyof typeof NODES,
+  say: (text: string) => void,
+): Promise<{ version: string; path: string }> {
+  const version = NODES[of]
   const platform = process.platform === 'win32' ? 'win' : process.platform
-  const folder = await npmPackage(`node-${platform}-${process.arch}`, NODE, say)
-  return { version: NODE, path: `${folder}/bin/node` }
+  const folder = await npmPackage(`node-${platform}-${process.arch}`, version, say)
+  return { version, path: `${folder}/bin/node` }
 }
 
 /** A contestant in a process of its own. It writes one JSON object per line. */

@@ -48,7 +48,7 @@ export class Contest {
   }
 
   static async open(options: { peers: boolean }): Promise<Contest> {
-    const node = await contestantNode(say)
+    const node = await contestantNode('relay', say)
     const { bullmq: _, ...peers } = options.peers ? await installPeers(say) : ({} as Record<string, string>)
     const server = await startServer(say)
     return new Contest(server, node.path, { postgresql: server.version, 'contestants on node': node.version, ...peers })

@@ -62,7 +62,7 @@ export class BrokerContest {
   }
 
   static async open(): Promise<BrokerContest> {
-    const node = await contestantNode(say)
+    const node = await contestantNode('brokers', say)
     return new BrokerContest(node, await startServer(say))
   }
 

@@ -5,6 +5,9 @@ import type { Drained } from '../pg-drain.ts'
 import { installPeers, peerFile } from '../pg-peers.ts'
 import { type Measured, measured } from './contest.ts'
 
+/** A process gets fast within its first rounds; a service has that behind it in minutes. */
+const WARM_UP = 3
+
 /** How many it may have under way: it gets the best of these, and so do we. */
 const CONCURRENCIES = { ours: [128, 256, 1000], theirs: [50, 100, 200, 500] }
 
@@ -13,9 +16,9 @@ export async function againstBullmq(
   client: Redis,
   url: string,
   { count, rounds: measuredRounds }: { count: number; rounds: number },
-): Promise<Measured & { version: string }> {
-  const { bullmq: version } = await installPeers(say)
-  const node = await contestantNode(say)
+): Promise<Measured & { versions: Record<string, string> }> {
+  const { bullmq } = await installPeers(say)
+  const node = await contestantNode('brokers', say)
   const start = {
     ours: (concurrency: number) =>
       new Child(node.path, new URL('./inbox-child.ts', import.meta.url), { url, concurrency }),
@@ -42,13 +45,13 @@ export async function againstBullmq(
     await Promise.all(names.map((name) => best[name].child.end()))
   }
 
-  /** The fastest of a second round each, the first being cold; it stays. */
+  /** The fastest of a round each, once it is warm; it stays. */
   async function bestOf(name: 'ours' | 'theirs') {
     let best: { child: Child; concurrency: number; rate: number } | undefined
     for (const concurrency of CONCURRENCIES[name]) {
       const child = start[name](concurrency)
       await child.next()
-      await rateOf(child)
+      for (let i = 0; i < WARM_UP; i++) await rateOf(child)
       const rate = await rateOf(child)
       say(`consume with inbox, ${name}, concurrency ${concurrency}: ${Math.round(rate)}/s`)
       if (best !== undefined && best.rate >= rate) await child.end()
@@ -65,5 +68,6 @@ export async function againstBullmq(
     ours: `transactional(db): inbox, unit of work, then ack; concurrency ${best.ours.concurrency}, the best of ${CONCURRENCIES.ours}`,
     theirs: `one worker, concurrency ${best.theirs.concurrency}, the best of ${CONCURRENCIES.theirs}, removeOnComplete, addBulk beforehand`,
   }
-  return { ...measured('consume with inbox', count, rates, how), version }
+  const versions = { bullmq: bullmq!, 'contestants on node': node.version }
+  return { ...measured('consume with inbox', count, rates, how), versions }
 }
