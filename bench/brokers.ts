@@ -11,6 +11,7 @@
 import { BROKERS } from './support/brokers/all.ts'
 import type { BrokerBench, Role } from './support/brokers/broker.ts'
 import { BrokerContest, type Line, ratioOf, rowOf, type Side } from './support/brokers/contest.ts'
+import { WARM_UP } from './support/measure.ts'
 import { ratioGoal } from './support/pg-rounds.ts'
 import type { Bench, Goal, Row } from './support/report.ts'
 
@@ -51,8 +52,9 @@ function consuming({ how }: BrokerBench): Side[] {
 export const bench: Bench = async ({ quick, tiny, part, roles = ['publish', 'consume'] }) => {
   const chosen = BROKERS.filter(({ name }) => part(name))
   // Within 30 % of 1: ten pairs of those with a goal. The others are there to be seen.
-  // A process gets fast within its first half million messages; a service has that behind it in minutes.
-  const counts = tiny ? { rounds: 1, more: 0, warmUp: 1 } : { rounds: 2, more: quick ? 2 : 8, warmUp: quick ? 2 : 3 }
+  const counts = tiny
+    ? { rounds: 1, more: 0, warmUp: 1 }
+    : { rounds: 2, more: quick ? 2 : 8, warmUp: quick ? 2 : WARM_UP }
   const results: Row[] = []
   const goals: Goal[] = []
   const contest = await BrokerContest.open()

@@ -160,7 +160,7 @@ const ROUNDS = 12
 
 /** Microseconds of CPU and of wall time per message that `ours` takes more than `plain`. */
 async function contest(shape: Shape, plain: () => unknown, ours: () => unknown): Promise<{ row: Row; added: number }> {
-  const samples = await interleave({ plain, ours }, { rounds: ROUNDS, warmUp: 3 })
+  const samples = await interleave({ plain, ours }, { rounds: ROUNDS })
   const each = (values: readonly number[]) => values.map((ms) => (ms * 1000) / shape.messages)
   const of = (side: keyof typeof samples, what: 'cpuMs' | 'wallMs') => each(samples[side].map((one) => one[what]))
   const cpu = pairedDifference(of('ours', 'cpuMs'), of('plain', 'cpuMs'))

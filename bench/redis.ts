@@ -126,7 +126,7 @@ async function publishing(client: Redis, { publish: count, rounds }: Sizes) {
         await ours()
       },
     },
-    { rounds, warmUp: 3 },
+    { rounds },
   )
   await publisher.close!()
   return measured(`publish, batches of ${BATCH}`, count, ratesOf(count, samples), {
@@ -155,7 +155,7 @@ async function consuming(client: Redis, { consume: count, rounds }: Sizes) {
       bare: () => group((name) => bareConsume(client, 'read', name, count)),
       ours: () => group((name) => ourConsume(client, 'read', name, count)),
     },
-    { rounds, warmUp: 3 },
+    { rounds },
   )
   return measured(`consume and ack, reads of ${READ}`, count, ratesOf(count, samples), {
     against: 'bare XREADGROUP',
@@ -198,9 +198,8 @@ export const bench: Bench = async (options) => {
     }
     if (part('outbox')) {
       const { enqueue, relay } = await outboxes(client, { count: sizes.outbox, rounds })
-      // No goal is set: bare scripts have no keys, states or attempts, and what those cost is what this shows.
-      show(enqueue)
-      show(relay)
+      show(enqueue, 'redis.outbox_enqueue/bare')
+      show(relay, 'redis.outbox/bare')
     }
     if (part('inbox')) {
       const peer = await againstBullmq(client, server.url, { count: sizes.inbox, rounds })

@@ -15,6 +15,9 @@ export async function sample(work: () => unknown): Promise<Sample> {
   return { wallMs, cpuMs: (user + system) / 1000 }
 }
 
+/** Rounds that do not count: a process gets fast within its first ones, and a service has that behind it in minutes. */
+export const WARM_UP = 3
+
 /**
  * Rounds of every contestant by turns, so that what else the machine does meets all of them: the order within a round
  * rotates, and the first `warmUp` rounds do not count. What is done `before` is not measured.
@@ -25,7 +28,7 @@ export async function interleave<Name extends string>(
 ): Promise<Record<Name, Sample[]>> {
   const names = Object.keys(contestants) as Name[]
   const samples = Object.fromEntries(names.map((name) => [name, [] as Sample[]])) as Record<Name, Sample[]>
-  const warmUp = options.warmUp ?? 1
+  const warmUp = options.warmUp ?? WARM_UP
   for (let round = -warmUp; round < options.rounds; round++) {
     for (let i = 0; i < names.length; i++) {
       const name = names[(((round + i) % names.length) + names.length) % names.length]!

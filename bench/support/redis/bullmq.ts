@@ -1,12 +1,10 @@
 import type { Redis } from 'ioredis'
+import { WARM_UP } from '../measure.ts'
 import { Child, contestantNode } from '../pg-child.ts'
 import { say } from '../pg-contest.ts'
 import type { Drained } from '../pg-drain.ts'
 import { installPeers, peerFile } from '../pg-peers.ts'
 import { type Measured, measured } from './contest.ts'
-
-/** A process gets fast within its first rounds; a service has that behind it in minutes. */
-const WARM_UP = 3
 
 /** How many it may have under way: it gets the best of these, and so do we. */
 const CONCURRENCIES = { ours: [128, 256, 1000], theirs: [50, 100, 200, 500] }

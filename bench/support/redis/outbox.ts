@@ -65,7 +65,7 @@ export async function outboxes(client: Redis, { count, rounds }: { count: number
   const ourEnqueue = () => flying(count, IN_FLIGHT, (i) => outbox.enqueueAlone(events[i]!))
   const enqueued = await interleave(
     { bare: bareEnqueue, ours: ourEnqueue },
-    { rounds, warmUp: 3, before: () => client.flushall() },
+    { rounds, before: () => client.flushall() },
   )
   const relayed = await interleave(
     {
@@ -78,7 +78,6 @@ export async function outboxes(client: Redis, { count, rounds }: { count: number
     },
     {
       rounds,
-      warmUp: 3,
       before: async (name) => {
         await client.flushall()
         await (name === 'bare' ? bareEnqueue() : ourEnqueue())

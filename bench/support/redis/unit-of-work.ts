@@ -41,7 +41,7 @@ export async function unitsOfWork(
   }
   const samples = await interleave(
     { bare: () => fresh(bare), ours: () => fresh(ours) },
-    { rounds, warmUp: 3, before: () => client.flushall() },
+    { rounds, before: () => client.flushall() },
   )
   await db.stop()
   const how = {
