@@ -188,7 +188,7 @@ SELECT event_id::text AS event_id, sequence::text AS sequence{{woken}} FROM inse
   message_id text        NOT NULL,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (subscriber, source, message_id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
 CREATE INDEX IF NOT EXISTS {{inbox_created}} ON {{inbox}} USING brin (created_at) WITH (pages_per_range = 16);`,
   'inbox-drop': `DROP TABLE IF EXISTS {{inbox}};`,
@@ -422,7 +422,7 @@ COMMENT ON TABLE {{audit}} IS 'What people did with the outbox, for good.';`,
   event_id   uuid        NOT NULL PRIMARY KEY,
   sequence   bigint      NOT NULL,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp()
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
 CREATE INDEX IF NOT EXISTS {{outbox_ids_time}} ON {{ids}} (created_at);
 

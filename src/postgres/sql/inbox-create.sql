@@ -6,6 +6,6 @@ CREATE TABLE IF NOT EXISTS {{inbox}} (
   message_id text        NOT NULL,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (subscriber, source, message_id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
 CREATE INDEX IF NOT EXISTS {{inbox_created}} ON {{inbox}} USING brin (created_at) WITH (pages_per_range = 16);

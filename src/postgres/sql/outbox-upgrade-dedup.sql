@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS {{ids}} (
   event_id   uuid        NOT NULL PRIMARY KEY,
   sequence   bigint      NOT NULL,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp()
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
 CREATE INDEX IF NOT EXISTS {{outbox_ids_time}} ON {{ids}} (created_at);
 
