@@ -58,6 +58,17 @@ test('a row that is given back is found again, though scans begin behind it by n
   await session.close()
 })
 
+test('what lies before, between and behind runs in hand comes in order', async () => {
+  await t.enqueue(Array.from({ length: 12 }, (_, i) => Placed({ n: i })))
+  const session = (await outboxSource(t.outbox, { reader: 'owner' }).open(new AbortController().signal))!
+  const take = async (count: number) => await session.take({ count, bytes: 1e9 }, session.lost)
+  const first = await take(10)
+  await session.settle([0, 2, 7].map((i) => [first[i]!, { kind: 'release' }]))
+  expect((await take(4)).map(({ message }) => number(message))).toEqual([0, 2, 7, 10])
+  expect((await take(4)).map(({ message }) => number(message))).toEqual([11])
+  await session.close()
+})
+
 test('a take that fails half-way has nothing in hand: the next one finds all of it', async () => {
   const source = outboxSource(t.outbox, { reader: 'owner', wake: false, lease: '1h' })
   const session = (await source.open(new AbortController().signal))!
