@@ -244,6 +244,9 @@ export async function cluster({ masters = 3, replicas = 0, nodeTimeout = 3000, s
     const [from, to] = [i, i + 1].map((part) => Math.floor((16384 * part) / masters)) as [number, number]
     await clients[i]!.call('cluster', 'addslotsrange', String(from), String(to - 1))
   }
+  // Before they meet: masters with equal epochs settle who is newer later, and when one is killed just then, its replica
+  // claims slots by an epoch that another master knows to be old, so that it is never elected.
+  for (const [i, client] of clients.entries()) await client.call('cluster', 'set-config-epoch', String(i + 1))
   for (const [i, { host, port }] of nodes.entries()) {
     if (i > 0) await clients[0]!.call('cluster', 'meet', host, String(port), String(buses[i]))
   }
