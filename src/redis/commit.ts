@@ -13,12 +13,13 @@ import type { SteadyRedis } from '../drivers/redis-steady.ts'
 import { type Copies, copiedScript } from '../drivers/redis-wait.ts'
 import { commitUnknown } from '../drivers/transaction.ts'
 import { commitScripts } from './steps.ts'
-import { Together } from './together.ts'
+import { type Line, Together } from './together.ts'
 import type { Unit } from './unit.ts'
 
 export interface CommitSettings {
   readonly name: string
   readonly redis: SteadyRedis
+  readonly line: Line
   /** How many replicas must have it before it counts as committed. */
   readonly copies: Copies
   /** How long a done mark is kept, in milliseconds. */
@@ -47,7 +48,7 @@ export class Commits {
 
   constructor(settings: CommitSettings) {
     this.#settings = settings
-    this.#together = new Together((units) => this.#send(units))
+    this.#together = new Together((units) => this.#send(units), settings.line)
   }
 
   /** Rejects when it was not done, or not all of it. Nothing to wait for where there is nothing to do. */

@@ -25,7 +25,7 @@ import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
 import { partlyApplied, refusalText } from './commit.ts'
 import { Leases } from './leases.ts'
 import { scripts } from './scripts.ts'
-import { Together } from './together.ts'
+import { type Line, Together } from './together.ts'
 import { type Ending, type RedisTx, type Unit, unitOf } from './unit.ts'
 import { whenAborted } from './when-aborted.ts'
 
@@ -47,6 +47,7 @@ export interface RedisInboxOptions {
 export interface InboxSettings {
   readonly name: string
   readonly redis: RedisCommands
+  readonly line: Line
   /** A name of ours as the server has it, in the slot that all share. */
   readonly own: (name: string) => string
   readonly clock: Clock
@@ -84,7 +85,7 @@ export class RedisInbox implements InboxStore<RedisTx> {
       const marks = asked.map(({ mark }) => mark)
       const tokens = asked.map(({ token }) => token)
       return listOf(await settings.redis.script(scripts.receive, marks, [String(this.#lease), ...tokens]))
-    })
+    }, settings.line)
   }
 
   /**

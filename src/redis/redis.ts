@@ -73,10 +73,13 @@ export class Redis extends RedisUnitOfWork implements Stoppable {
     const client = checkedClient(given, `redis ${tag}`, key(own('')), durability)
     const connection = new SteadyRedis(client, { timeout, name: `waybill-${tag.replace(/\s/g, '-')}` })
     const clock = options.clock ?? systemClock
-    const inbox = new RedisInbox({ name: tag, redis: connection, own: (name) => key(own(name)), clock }, options.inbox)
+    const line = { calls: 0 }
+    const settings = { name: tag, redis: connection, line, own: (name: string) => key(own(name)), clock }
+    const inbox = new RedisInbox(settings, options.inbox)
     super({
       name: tag,
       redis: connection,
+      line,
       copies: durability,
       retention: inbox.retention,
       unit: { key, slot: anySlot ? undefined : key(own('')) },

@@ -59,6 +59,39 @@ describe('what goes together', () => {
     expect(await Promise.race([never, echo().together.ask(2, 1, itself)])).toBe(2)
   })
 
+  test('many with nothing on its way go in two calls, of which the first is answered first', async () => {
+    const line = { calls: 0 }
+    const calls: (readonly number[])[] = []
+    const answer: (() => void)[] = []
+    const together = new Together<number, number>((items) => {
+      calls.push(items)
+      return new Promise((resolve) => {
+        answer.push(() => resolve(items))
+      })
+    }, line)
+    const turn = () => new Promise(setImmediate)
+    const numbers = (count: number) => Array.from({ length: count }, (_, n) => n)
+    const sixteen = numbers(16).map((n) => together.ask(n, 1, itself))
+    await turn()
+    expect(calls).toEqual([numbers(8), numbers(16).slice(8)])
+    answer[0]!()
+    expect(await Promise.all(sixteen.slice(0, 8))).toEqual(numbers(8))
+    expect(line.calls).toBe(1)
+    // The other call is on its way: nobody waits for anybody, so that one is enough.
+    const more = numbers(16).map((n) => together.ask(n, 1, itself))
+    await turn()
+    expect(calls[2]).toEqual(numbers(16))
+    answer[1]!()
+    answer[2]!()
+    expect(await Promise.all([...sixteen, ...more])).toEqual([...numbers(16), ...numbers(16)])
+    expect(line.calls).toBe(0)
+    const few = numbers(8).map((n) => together.ask(n, 1, itself))
+    await turn()
+    answer[3]!()
+    expect(await Promise.all(few)).toEqual(numbers(8))
+    expect(calls).toHaveLength(4)
+  })
+
   test('a call is bounded by count and by bytes; what is larger goes alone', async () => {
     const { together, calls } = echo()
     const { count, bytes } = MOST_TOGETHER
