@@ -12,6 +12,7 @@ import {
 import type { SteadyRedis } from '../drivers/redis-steady.ts'
 import { type Copies, copiedScript } from '../drivers/redis-wait.ts'
 import { commitUnknown } from '../drivers/transaction.ts'
+import type { KeyType } from './commands.ts'
 import { commitScripts } from './steps.ts'
 import { type Line, Together } from './together.ts'
 import type { Unit } from './unit.ts'
@@ -33,6 +34,16 @@ interface Prepared {
   readonly keys: readonly string[]
   readonly args: readonly RedisArg[]
   readonly bytes: number
+}
+
+/** Of what a key must hold, as commit.lua knows them. */
+const LETTERS: Readonly<Record<KeyType, string>> = {
+  hash: 'h',
+  list: 'l',
+  set: 's',
+  string: 't',
+  stream: 'x',
+  zset: 'z',
 }
 
 /** Redis takes 1,048,576 words in a command. */
@@ -110,9 +121,9 @@ function prepare(unit: Unit): Prepared {
   const { queue, checks, marks } = unit
   const keys = [...marks]
   for (const key of unit.keys) if (!marks.includes(key)) keys.push(key)
-  const args: RedisArg[] = ['', String(keys.length), marks.length > 0 ? unit.token : '', String(marks.length)]
-  args.push(unit.frees ? '1' : '0', String(checks.size), String(queue.length))
-  for (const [key, type] of checks) args.push(key, type)
+  let types = ''
+  for (const key of keys) types += LETTERS[checks.get(key)!] ?? '-'
+  const args: RedisArg[] = ['', marks.length > 0 ? unit.token : '', types]
   for (const { step, keys, words } of queue) {
     if (step === '') args.push(String(words.length))
     else args.push(step, String(keys.length), String(words.length), ...keys)
@@ -122,7 +133,7 @@ function prepare(unit: Unit): Prepared {
     const text = `unit of work: ${queue.length} commands with ${args.length} words are too much for one step; make it smaller`
     throw new WaybillError('COMMAND_REFUSED', text)
   }
-  args[0] = String(args.length)
+  args[0] = `${args.length} ${keys.length} ${marks.length} ${unit.frees ? 1 : 0} ${queue.length}`
   let bytes = 0
   for (const key of keys) bytes += key.length
   for (const arg of args) bytes += arg.length

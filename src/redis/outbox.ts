@@ -82,19 +82,25 @@ export class RedisStreamOutbox {
     ]
     checkEnqueueOptions(options, ['key', 'topic', 'tenant'])
     const unit = unitOf(tx)
-    const entries = [events].flat().map((event) => this.#fields(event as Message, options ?? {}))
+    const entries = Array.isArray(events)
+      ? events.map((event) => this.#fields(event, options ?? NO_OPTIONS))
+      : [this.#fields(events as Message, options ?? NO_OPTIONS)]
     for (const fields of entries) unit.command('xadd', this.stream, '*', ...(fields as Buffer[]))
   }
 
   #fields(event: Message, { key, topic, tenant }: StreamEnqueueOptions): RedisArg[] {
     checkEvent(event)
-    const extensions = {
-      ...(key === undefined ? {} : { partitionkey: key }),
-      ...(tenant === undefined ? {} : { tenantid: tenant }),
+    let named = event
+    if (key !== undefined || tenant !== undefined) {
+      const extensions = {
+        ...(key === undefined ? {} : { partitionkey: key }),
+        ...(tenant === undefined ? {} : { tenantid: tenant }),
+      }
+      named = event.with({ extensions })
     }
-    const named = key === undefined && tenant === undefined ? event : event.with({ extensions })
     const fields = this.#encode(encodeData(named), topic ?? this.#topicOf(event))
-    const words = Object.entries(fields).flatMap(([name, value]) => [name, argOf(value)])
+    const words: RedisArg[] = []
+    for (const name of Object.keys(fields)) words.push(name, argOf(fields[name]!))
     if (words.length > 0) return words
     throw new WaybillError('NOT_SERIALISABLE', `${event}: its encoder gave no fields, and an entry needs one`)
   }
@@ -108,6 +114,8 @@ export class RedisStreamOutbox {
     )
   }
 }
+
+const NO_OPTIONS: StreamEnqueueOptions = {}
 
 function defaultEncode(message: RawMessage, topic: string): Record<string, string> {
   return { [ENTRY_EVENT]: toStructured(message), [ENTRY_TOPIC]: topic }

@@ -36,7 +36,7 @@ export interface NamedStep {
 export interface UnitSettings {
   /** A name as the server has it: with the client's prefix. */
   readonly key: (name: string) => string
-  /** Any key of the slot that all must share; absent where any will do. */
+  /** The beginning of a key, with the hash tag that all must share; absent where any will do. */
   readonly slot: string | undefined
 }
 
@@ -177,7 +177,7 @@ export class Unit {
     if (!this.#open) ENDED.check()
   }
 
-  /** Any key of the slot that all must share; undefined where any will do. */
+  /** The beginning of a key, with the hash tag that all must share; undefined where any will do. */
   get slot(): string | undefined {
     return this.#settings.slot
   }
@@ -218,7 +218,8 @@ export class Unit {
 
   #checkSlot(key: string): void {
     const { slot } = this.#settings
-    if (slot !== undefined && !sameSlot(key, slot)) throw crossSlot(slot, key)
+    // What begins with it has its tag.
+    if (slot !== undefined && !key.startsWith(slot) && !sameSlot(key, slot)) throw crossSlot(slot, key)
   }
 
   #look(key: string, type: KeyType): void {

@@ -18,7 +18,7 @@ export const mutations: Mutation[] = [
   {
     name: 'types are not looked at first',
     file: `${store}/lua.generated.ts`,
-    find: "if found ~= 'none' and found ~= ARGV[at + 1] then",
+    find: "if wanted and found ~= 'none' and found ~= wanted then",
     replace: 'if false then',
     test: `${tests}/unit.test.ts`,
     expects: 'types are looked at before',
@@ -190,8 +190,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a unit is fenced by the marks of the first that commits with it',
     file: `${store}/lua.generated.ts`,
-    find: 'at, key = at + tonumber(ARGV[at]), key + tonumber(ARGV[at + 1])',
-    replace: 'at, key = at + tonumber(ARGV[at]), key',
+    find: 'at, key = at + tonumber(words), key + keys',
+    replace: 'at, key = at + tonumber(words), key',
     test: `${tests}/together.test.ts`,
     expects: 'what ends one leaves the others',
     needs,

@@ -3,10 +3,11 @@
 -- (`step-*.lua`) stand before this text, where a unit needs them, and fill the table `steps`.
 --
 -- KEYS     of each unit: the marks of the inbox that it holds, then every other key it touches; one slot
--- ARGV     1 how long (ms) a done mark is kept; then of each unit: 1 how many words it has here, 2 how many keys, 3 token
---          of its marks, 4 how many marks, 5 '1' to try first whether the server takes writes that need memory, 6 how many
---          keys are checked, 7 how many steps; key and type of each check; of each step: of a command how many words, and
---          the words; otherwise its name, how many keys, how many words, the keys, the words
+-- ARGV     1 how long (ms) a done mark is kept; then of each unit: 1 five numbers, in one word because every word costs: how
+--          many words it has here, how many keys, how many of them are marks, 1 to try first whether the server takes writes
+--          that need memory, how many steps; 2 token of its marks; 3 what each key must hold, a letter of TYPES or '-' for
+--          anything; of each step: of a command how many words, and the words; otherwise its name, how many keys, how many
+--          words, the keys, the words
 -- returns  for each unit one of
 --          1: it has committed
 --          'committed', the answers of its named steps in their order
@@ -20,6 +21,7 @@
 --          nobody does it again without having looked. Whatever becomes of a unit, those after it are committed.
 
 local retention = ARGV[1]
+local TYPES = { h = 'hash', l = 'list', s = 'set', t = 'string', x = 'stream', z = 'zset' }
 
 local function slice(from, length)
   local part = {}
@@ -38,19 +40,18 @@ local function named_step(at)
   return step, at + 3 + keys + words
 end
 
-local function commit(at, key)
-  local token, marks = ARGV[at + 2], tonumber(ARGV[at + 3])
-  local tries, checks, count = ARGV[at + 4] == '1', tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
-  at = at + 7
+local function commit(at, key, keys, marks, tries, count)
+  local token, types = ARGV[at], ARGV[at + 1]
+  at = at + 2
 
   for i = 1, marks do
     if redis.call('GET', KEYS[key + i]) ~= token then return { 'fenced', i } end
   end
 
-  for _ = 1, checks do
-    local found = redis.call('TYPE', ARGV[at]).ok
-    if found ~= 'none' and found ~= ARGV[at + 1] then return { 'wrong type', ARGV[at], ARGV[at + 1], found } end
-    at = at + 2
+  for i = 1, keys do
+    local wanted = TYPES[string.sub(types, i, i)]
+    local found = wanted and redis.call('TYPE', KEYS[key + i]).ok
+    if wanted and found ~= 'none' and found ~= wanted then return { 'wrong type', KEYS[key + i], wanted, found } end
   end
 
   local named
@@ -73,7 +74,7 @@ local function commit(at, key)
     end
   end
 
-  if marks > 0 and tries then
+  if tries and marks > 0 then
     local answer = redis.pcall('SET', KEYS[key + 1], token, 'KEEPTTL')
     if answer.err then return { 'failed', 1, answer.err, '0' } end
   end
@@ -110,8 +111,10 @@ end
 
 local units, at, key, last = {}, 2, 0, #ARGV
 while at <= last do
-  local ok, answer = pcall(commit, at, key)
+  local words, keys, marks, tries, count = string.match(ARGV[at], '^(%d+) (%d+) (%d+) (%d) (%d+)$')
+  keys = tonumber(keys)
+  local ok, answer = pcall(commit, at + 1, key, keys, tonumber(marks), tries == '1', tonumber(count))
   units[#units + 1] = ok and answer or { 'raised', text(answer) }
-  at, key = at + tonumber(ARGV[at]), key + tonumber(ARGV[at + 1])
+  at, key = at + tonumber(words), key + keys
 end
 return units
