@@ -1,7 +1,7 @@
 /**
  * Redis: streams, units of work and the script outbox against bare loops on the same client, that do the same work with
- * one connection and nothing else: no fencing, no retries, no order; and consuming with an inbox against BullMQ. One
- * private server without AOF, so that the disk does not decide. `--quick` for a look, `--only=streams,unit,outbox,inbox`
+ * one connection and nothing else: no fencing, no retries; and consuming with an inbox, and relaying, against BullMQ. One
+ * private server without AOF, so that the disk does not decide. `--quick` for a look, `--only=streams,unit,outbox,bullmq`
  * for some of the parts.
  */
 import { Redis } from 'ioredis'
@@ -198,13 +198,15 @@ export const bench: Bench = async (options) => {
     }
     if (part('outbox')) {
       const { enqueue, relay } = await outboxes(client, { count: sizes.outbox, rounds })
-      show(enqueue, 'redis.outbox_enqueue/bare')
-      show(relay, 'redis.outbox/bare')
+      show(enqueue, 'redis.outbox/bare')
+      // What states, attempts, retries and repair cost beyond order and leases; the goal is against a peer that has them.
+      show(relay)
     }
-    if (part('inbox')) {
+    if (part('bullmq')) {
       const peer = await againstBullmq(client, server.url, { count: sizes.inbox, rounds })
       Object.assign(versions, peer.versions)
-      show(peer, 'redis.consume_inbox/bullmq', 2)
+      show(peer.consume, 'redis.consume_inbox/bullmq', 2)
+      show(peer.relay, 'redis.outbox_relay/bullmq', 2)
     }
     return { results, goals, versions }
   } finally {

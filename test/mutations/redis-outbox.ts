@@ -56,10 +56,29 @@ export const mutations: Mutation[] = [
   {
     name: 'an event that is there already is written again',
     file: lua,
-    find: "if redis.call('HSETNX', box.entries, id, args[i + 4]) == 0 then",
-    replace: "redis.call('HSET', box.entries, id, args[i + 4])\n    if false then",
+    find: "if redis.call('HSETNX', box.entries, args[i], args[i + 4]) == 1 then",
+    replace: "redis.call('HSET', box.entries, args[i], args[i + 4])\n    if true then",
     test: store,
     expects: 'duplicate id is a no-op',
+    needs,
+  },
+  {
+    name: 'of a key that comes twice in one call both may be claimed',
+    file: lua,
+    find: `        heads[key] = member
+        first[`,
+    replace: '        first[',
+    test: store,
+    expects: 'a thousand in one call',
+    needs,
+  },
+  {
+    name: 'what follows a head that was there before is not held',
+    file: lua,
+    find: "for n, head in ipairs(redis.call('HMGET', box.heads, unpack(keys))) do heads[keys[n]] = head end\n  end\n  local first",
+    replace: 'end\n  local first',
+    test: store,
+    expects: 'a thousand in one call',
     needs,
   },
   {

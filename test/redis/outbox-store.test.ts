@@ -88,6 +88,35 @@ for (const server of ['redis', 'redis6']) {
         expect((await outbox.admin.list()).map(({ topic }) => topic)).toEqual([event!.type, event!.type])
       })
 
+      test('a thousand in one call: each key in order, duplicates left out, and later ones wait for their time', async () => {
+        const { outbox, raw, base } = setup()
+        const keyed = samples(1200).map((event, n) =>
+          n % 4 === 0 ? event : event.with({ extensions: { partitionkey: `key ${n % 3}` } }),
+        )
+        const again = [keyed[1]!, keyed[1100]!]
+        await outbox.enqueueAlone(keyed[0]!)
+        const seen = recordTelemetry(['outbox.enqueued'])
+        await outbox.enqueueAlone([...keyed, ...again])
+        const [later] = samples(1)
+        await outbox.enqueueAlone(later!, { key: 'key 1', availableAt: new Date(Date.now() + 3_600_000) })
+        seen.stop()
+        expect(seen.of('outbox.enqueued').map(({ count, duplicates }) => [count, duplicates])).toEqual([
+          [1199, 3],
+          [1, 0],
+        ])
+        const { states } = await outbox.admin.stats()
+        expect([states.ready.count, states.held.count, states.scheduled.count]).toEqual([303, 897, 1])
+        expect(await raw.hlen(`${base}:heads`)).toBe(3)
+        const { arrived, to } = destination()
+        await relayOf(outbox, to).start()
+        await until('all but the later have arrived', () => arrived.length === 1200)
+        for (const key of ['key 0', 'key 1', 'key 2']) {
+          const ofKey = (all: readonly Message[]) => ids(all.filter((event) => event.key === key))
+          expect(ofKey(arrived)).toEqual(ofKey(keyed))
+        }
+        expect(new Set(ids(arrived)).size).toBe(1200)
+      })
+
       test('a key of another type refuses the whole unit of work, with nothing written', async () => {
         for (const suffix of ['entries', 'states', 'heads', 'pending', 'held', 'sequence']) {
           const { db, outbox, raw, base } = setup()

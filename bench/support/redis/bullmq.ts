@@ -6,52 +6,48 @@ import type { Drained } from '../pg-drain.ts'
 import { installPeers, peerFile } from '../pg-peers.ts'
 import { type Measured, measured } from './contest.ts'
 
-/** How many it may have under way: it gets the best of these, and so do we. */
-const CONCURRENCIES = { ours: [128, 256, 1000], theirs: [50, 100, 200, 500] }
+type Name = 'consume' | 'relay' | 'bullmq'
 
-/** Consuming with an inbox and a unit of work, against BullMQ: both do the work of a message once, and know it. */
+/** How many each may have under way, or takes at a time: it gets the best of these. */
+const AT_ONCE: Readonly<Record<Name, readonly number[]>> = {
+  consume: [128, 256, 1000],
+  relay: [500, 1000],
+  bullmq: [50, 100, 200, 500],
+}
+const NAMES = Object.keys(AT_ONCE) as Name[]
+
+/**
+ * Consuming with an inbox and a unit of work, and relaying from the script outbox, against BullMQ: all of them know of each
+ * message whether its work was done, how often it was tried, and who has it now.
+ */
 export async function againstBullmq(
   client: Redis,
   url: string,
   { count, rounds: measuredRounds }: { count: number; rounds: number },
-): Promise<Measured & { versions: Record<string, string> }> {
+): Promise<{ consume: Measured; relay: Measured; versions: Record<string, string> }> {
   const { bullmq } = await installPeers(say)
   const node = await contestantNode('brokers', say)
-  const start = {
-    ours: (concurrency: number) =>
-      new Child(node.path, new URL('./inbox-child.ts', import.meta.url), { url, concurrency }),
-    theirs: (concurrency: number) => new Child(node.path, peerFile('bullmq'), { url, concurrency }),
+  const files: Record<Name, URL> = {
+    consume: new URL('./inbox-child.ts', import.meta.url),
+    relay: new URL('./relay-child.ts', import.meta.url),
+    bullmq: peerFile('bullmq'),
   }
-  const names = ['ours', 'theirs'] as const
   let rounds = 0
   const rateOf = async (child: Child) => {
     await client.flushall()
     child.send(JSON.stringify({ name: `r${rounds++}`, events: count }))
     return (count / (await child.next<Drained>()).ms) * 1000
   }
-  const rates = { ours: [] as number[], theirs: [] as number[] }
-  const best = { ours: await bestOf('ours'), theirs: await bestOf('theirs') }
-  try {
-    for (let i = 0; i < measuredRounds; i++) {
-      for (const name of i % 2 === 0 ? names : [...names].reverse()) {
-        const rate = await rateOf(best[name].child)
-        say(`consume with inbox ${i + 1}/${measuredRounds} ${name}: ${Math.round(rate)}/s`)
-        rates[name].push(rate)
-      }
-    }
-  } finally {
-    await Promise.all(names.map((name) => best[name].child.end()))
-  }
 
   /** The fastest of a round each, once it is warm; it stays. */
-  async function bestOf(name: 'ours' | 'theirs') {
+  const bestOf = async (name: Name) => {
     let best: { child: Child; concurrency: number; rate: number } | undefined
-    for (const concurrency of CONCURRENCIES[name]) {
-      const child = start[name](concurrency)
+    for (const concurrency of AT_ONCE[name]) {
+      const child = new Child(node.path, files[name], { url, concurrency })
       await child.next()
       for (let i = 0; i < WARM_UP; i++) await rateOf(child)
       const rate = await rateOf(child)
-      say(`consume with inbox, ${name}, concurrency ${concurrency}: ${Math.round(rate)}/s`)
+      say(`${name}, ${concurrency} at once: ${Math.round(rate)}/s`)
       if (best !== undefined && best.rate >= rate) await child.end()
       else {
         await best?.child.end()
@@ -61,11 +57,40 @@ export async function againstBullmq(
     return best!
   }
 
-  const how = {
-    against: 'BullMQ',
-    ours: `transactional(db): inbox, unit of work, then ack; concurrency ${best.ours.concurrency}, the best of ${CONCURRENCIES.ours}`,
-    theirs: `one worker, concurrency ${best.theirs.concurrency}, the best of ${CONCURRENCIES.theirs}, removeOnComplete, addBulk beforehand`,
+  const rates: Record<Name, number[]> = { consume: [], relay: [], bullmq: [] }
+  const best = { consume: await bestOf('consume'), relay: await bestOf('relay'), bullmq: await bestOf('bullmq') }
+  try {
+    for (let i = 0; i < measuredRounds; i++) {
+      for (let j = 0; j < NAMES.length; j++) {
+        const name = NAMES[(i + j) % NAMES.length]!
+        const rate = await rateOf(best[name].child)
+        say(`against BullMQ ${i + 1}/${measuredRounds} ${name}: ${Math.round(rate)}/s`)
+        rates[name].push(rate)
+      }
+    }
+  } finally {
+    await Promise.all(NAMES.map((name) => best[name].child.end()))
   }
-  const versions = { bullmq: bullmq!, 'contestants on node': node.version }
-  return { ...measured('consume with inbox', count, rates, how), versions }
+
+  const tuned = (name: Name) => `${best[name].concurrency}, the best of ${AT_ONCE[name]}`
+  const against = (name: Name, what: string, how: string) =>
+    measured(
+      what,
+      count,
+      { ours: rates[name], theirs: rates.bullmq },
+      {
+        against: 'BullMQ',
+        ours: how,
+        theirs: `one worker, concurrency ${tuned('bullmq')}, removeOnComplete, addBulk beforehand`,
+      },
+    )
+  return {
+    consume: against(
+      'consume',
+      'consume with inbox',
+      `transactional(db): inbox, unit of work, then ack; concurrency ${tuned('consume')}`,
+    ),
+    relay: against('relay', 'script outbox: relay', `Relay, order by key, removes; batches of ${tuned('relay')}`),
+    versions: { bullmq: bullmq!, 'contestants on node': node.version },
+  }
 }

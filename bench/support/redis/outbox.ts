@@ -9,10 +9,17 @@ const IN_FLIGHT = 100
 const BATCH = 1000
 const LEASE = 60_000
 
-/** The least that is an outbox: an entry and its place in order. No keys, states, attempts, or checks. */
+/**
+ * The least that is an outbox whose events keep the order of their keys, as ours do: an entry and its place, of which a
+ * key has one at a time. No states, attempts, retries, checks, or repair.
+ */
 const ENQUEUE = `local sequence = redis.call('INCR', KEYS[3])
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-redis.call('ZADD', KEYS[2], sequence, ARGV[1])
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+if redis.call('HSETNX', KEYS[4], ARGV[2], ARGV[1]) == 1 then
+  redis.call('ZADD', KEYS[2], sequence, ARGV[1])
+else
+  redis.call('RPUSH', KEYS[5] .. ARGV[2], sequence .. ':' .. ARGV[1])
+end
 return sequence`
 
 /** Claimed with a lease, so that a crash loses nothing. */
@@ -25,22 +32,34 @@ for i, id in ipairs(ids) do leased[2 * i - 1], leased[2 * i] = now[1] * 1000 + A
 redis.call('ZADD', KEYS[3], unpack(leased))
 return { ids, redis.call('HMGET', KEYS[1], unpack(ids)) }`
 
-/** Fenced: only what is still leased. */
-const SETTLE = `local done = {}
-for i, id in ipairs(ARGV) do
-  if redis.call('ZSCORE', KEYS[2], id) then done[#done + 1] = id end
+/** Fenced: only what is still leased. What follows in its key is next. */
+const SETTLE = `local done, heads, free, pending = {}, {}, {}, {}
+for i = 1, #ARGV, 2 do
+  local id, key = ARGV[i], ARGV[i + 1]
+  if redis.call('ZSCORE', KEYS[2], id) then
+    done[#done + 1] = id
+    local following = redis.call('LPOP', KEYS[5] .. key)
+    if following then
+      local sequence, next = string.match(following, '^(%d+):(.*)$')
+      heads[#heads + 1], heads[#heads + 2] = key, next
+      pending[#pending + 1], pending[#pending + 2] = sequence, next
+    else
+      free[#free + 1] = key
+    end
+  end
 end
 if #done == 0 then return 0 end
 redis.call('ZREM', KEYS[2], unpack(done))
 redis.call('HDEL', KEYS[1], unpack(done))
+if #free > 0 then redis.call('HDEL', KEYS[4], unpack(free)) end
+if #heads > 0 then
+  redis.call('HSET', KEYS[4], unpack(heads))
+  redis.call('ZADD', KEYS[3], unpack(pending))
+end
 return #done`
 
-const [ENTRIES, PENDING, LEASED, SEQUENCE] = ['entries', 'pending', 'leased', 'sequence'].map((n) => `{bare}:${n}`) as [
-  string,
-  string,
-  string,
-  string,
-]
+const BARE = ['entries', 'pending', 'leased', 'sequence', 'heads', 'held:'].map((name) => `{bare}:${name}`)
+const [ENTRIES, PENDING, LEASED, SEQUENCE, HEADS, HELD] = BARE as [string, string, string, string, string, string]
 
 interface Scripts {
   bareEnqueue(...args: unknown[]): Promise<number>
@@ -49,9 +68,9 @@ interface Scripts {
 }
 
 export async function outboxes(client: Redis, { count, rounds }: { count: number; rounds: number }) {
-  client.defineCommand('bareEnqueue', { numberOfKeys: 3, lua: ENQUEUE })
+  client.defineCommand('bareEnqueue', { numberOfKeys: 5, lua: ENQUEUE })
   client.defineCommand('bareClaim', { numberOfKeys: 3, lua: CLAIM })
-  client.defineCommand('bareSettle', { numberOfKeys: 2, lua: SETTLE })
+  client.defineCommand('bareSettle', { numberOfKeys: 5, lua: SETTLE })
   const scripts = client as unknown as Scripts
   const db = redis({ client, tag: 'bench' })
   const outbox = redisOutbox({ on: db })
@@ -60,7 +79,7 @@ export async function outboxes(client: Redis, { count, rounds }: { count: number
     flying(count, IN_FLIGHT, (i) => {
       const { id, source, type, time, key } = events[i]!
       const body = { specversion: '1.0', id, source, type, time, partitionkey: key, data: order(i) }
-      return scripts.bareEnqueue(ENTRIES, PENDING, SEQUENCE, id, JSON.stringify(body))
+      return scripts.bareEnqueue(ENTRIES, PENDING, SEQUENCE, HEADS, HELD, id, key, JSON.stringify(body))
     })
   const ourEnqueue = () => flying(count, IN_FLIGHT, (i) => outbox.enqueueAlone(events[i]!))
   const enqueued = await interleave(
@@ -69,7 +88,11 @@ export async function outboxes(client: Redis, { count, rounds }: { count: number
   )
   const relayed = await interleave(
     {
-      bare: () => bareRelay(scripts),
+      bare: async () => {
+        await bareRelay(scripts)
+        const left = await client.hlen(ENTRIES)
+        if (left !== 0) throw new Error(`the bare loop left ${left} events behind`)
+      },
       ours: async () => {
         await ourRelay(outbox, count)
         const left = await client.hlen(db.key('outbox:entries'))
@@ -88,12 +111,12 @@ export async function outboxes(client: Redis, { count, rounds }: { count: number
   const enqueue = measured('script outbox: enqueue', count, ratesOf(count, enqueued), {
     against: 'bare Lua',
     ours: `enqueueAlone, ${IN_FLIGHT} in flight`,
-    theirs: `HSET and ZADD in a script, ${IN_FLIGHT} in flight`,
+    theirs: `HSET and ZADD in a script, order by key, ${IN_FLIGHT} in flight`,
   })
   const relay = measured('script outbox: relay', count, ratesOf(count, relayed), {
     against: 'bare Lua',
     ours: `Relay, batches of ${BATCH}; claims with leases, order by key, removes`,
-    theirs: `claims of ${BATCH} with leases, the next while the last settle, fenced removal; no keys, states or attempts`,
+    theirs: `claims of ${BATCH} with leases, the next while the last settle, fenced removal, order by key; no states or attempts`,
   })
   return { enqueue, relay } satisfies Record<string, Measured>
 }
@@ -105,9 +128,14 @@ async function bareRelay(scripts: Scripts): Promise<void> {
     const [ids, bodies] = await next
     if (ids.length === 0) break
     next = claim()
-    for (const body of bodies) if (JSON.parse(body).specversion !== '1.0') throw new Error('not an event')
+    const done: string[] = []
+    for (const [i, body] of bodies.entries()) {
+      const { specversion, partitionkey } = JSON.parse(body)
+      if (specversion !== '1.0') throw new Error('not an event')
+      done.push(ids[i]!, partitionkey)
+    }
     await settled
-    settled = scripts.bareSettle(ENTRIES, LEASED, ...ids)
+    settled = scripts.bareSettle(ENTRIES, LEASED, PENDING, HEADS, HELD, ...done)
   }
   await settled
 }

@@ -69,10 +69,11 @@ local heads, taken = {}, {}
 local function write()
   if #taken == 0 then return end
   local members, leased, states, first, retrying = {}, {}, {}, {}, {}
+  local ends = string.format('%.0f', now + lease)
   for n, one in ipairs(taken) do
     local member, state = one[1], one[2]
     members[n] = member
-    leased[2 * n - 1], leased[2 * n] = state[S_AT], member
+    leased[2 * n - 1], leased[2 * n] = ends, member
     states[2 * n - 1], states[2 * n] = outbox_id(member), cmsgpack.pack(state)
     if one[3] then first[#first + 1], first[#first + 2] = state[S_KEY], member end
     if one[4] then retrying[#retrying + 1] = member end

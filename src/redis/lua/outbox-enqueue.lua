@@ -3,24 +3,55 @@
 -- keys[1]  base name of the shard (see outbox-shared.lua)
 -- args     for each event: event id, key or '', '1' when it has a key, when it is due (ms, or '' for now), header and data
 -- returns  how many there were already: those are left as they are
--- Invariants: whoever calls it has seen every key to be of its type: nothing is written before. The entry is written
--- before its state, and its state before its place, so that nothing is lost to a script that stops halfway.
+-- Invariants: whoever calls it has seen every key to be of its type: nothing is written before. Entries are written
+-- before their states, and states before their places, so that nothing is lost to a script that stops halfway.
 
-local function outbox_enqueue(keys, args)
-  local box = outbox_at(keys[1])
-  local now, known = outbox_now(), 0
-  local next = outbox_sequence(box, now, #args / 5)
-  for i = 1, #args, 5 do
-    local id = args[i]
-    if redis.call('HSETNX', box.entries, id, args[i + 4]) == 0 then
-      known = known + 1
-    else
-      local sequence = next + (i - 1) / 5
-      local due = tonumber(args[i + 3]) or now
-      local key = args[i + 2] == '1' and args[i + 1]
-      local state = { 'ready', 0, sequence, now, due, now, false, key, false }
-      outbox_offer(box, outbox_member(sequence, id), state, due > now and 'scheduled' or 'ready', due, now)
+-- What is new of some events, in one call for each kind of write.
+local function outbox_add(box, args, from, to, sequence, now)
+  local fresh, keys = {}, {}
+  for i = from, to, 5 do
+    if redis.call('HSETNX', box.entries, args[i], args[i + 4]) == 1 then
+      fresh[#fresh + 1] = i
+      if args[i + 2] == '1' then keys[#keys + 1] = args[i + 1] end
     end
   end
-  return known
+  if #fresh == 0 then return 0 end
+  local heads = {}
+  if #keys > 0 then
+    for n, head in ipairs(redis.call('HMGET', box.heads, unpack(keys))) do heads[keys[n]] = head end
+  end
+  local first, states, pending, held = {}, {}, {}, {}
+  local at_once = string.format('%.0f', now)
+  for n, i in ipairs(fresh) do
+    local id, due = args[i], tonumber(args[i + 3]) or now
+    local key = args[i + 2] == '1' and args[i + 1]
+    local number = sequence + (i - 1) / 5
+    local member = outbox_member(number, id)
+    local state = { due > now and 'scheduled' or 'ready', 0, number, now, due, now, false, key, false }
+    if key and due <= now and heads[key] then
+      state[S_STATE] = 'held'
+      held[#held + 1], held[#held + 2] = 0, outbox_waiting(key, member)
+    else
+      pending[#pending + 1], pending[#pending + 2] = due == now and at_once or due, member
+      if key and due <= now then
+        heads[key] = member
+        first[#first + 1], first[#first + 2] = key, member
+      end
+    end
+    states[2 * n - 1], states[2 * n] = id, cmsgpack.pack(state)
+  end
+  if #first > 0 then redis.call('HSET', box.heads, unpack(first)) end
+  redis.call('HSET', box.states, unpack(states))
+  if #pending > 0 then redis.call('ZADD', box.pending, unpack(pending)) end
+  if #held > 0 then redis.call('ZADD', box.held, unpack(held)) end
+  return #fresh
+end
+
+local function outbox_enqueue(keys, args)
+  local box, now = outbox_at(keys[1]), outbox_now()
+  local count, added = #args / 5, 0
+  local sequence = outbox_sequence(box, now, count)
+  -- Lua hands at most some thousand values to one call.
+  for from = 1, #args, 2500 do added = added + outbox_add(box, args, from, math.min(from + 2499, #args), sequence, now) end
+  return count - added
 end
