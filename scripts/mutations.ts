@@ -1,11 +1,4 @@
-/**
- * `npm run mutations [-- words…] [--list] [--json]`: plants each fault of test/mutations/ in a copy of the repository
- * and expects its test to turn red. Words choose the faults whose list, name, file or test contains one of them.
- *
- *   killed     the test noticed
- *   SURVIVED   nobody would notice: a test is missing or too weak
- *   rotted     the list no longer fits the code, or the test is red without the fault
- */
+/** `npm run mutations`: plants each fault of test/mutations/ in a copy of the repository and expects its test to turn red. */
 import { dirname } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -16,13 +9,24 @@ import { provision } from './services/provision.ts'
 import { openRun } from './services/run.ts'
 import type { Handover } from './services/types.ts'
 
+const USAGE = `npm run mutations -- [--list] [--json] [words…]: plants each fault of test/mutations/ in a copy of the repository and
+expects its test to turn red. Words choose the faults whose list, name, file or test contains one of them.
+
+  killed     the test noticed
+  SURVIVED   nobody would notice: a test is missing or too weak
+  rotted     the list no longer fits the code, or the test is red without the fault`
+
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
 
 async function main(): Promise<number> {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { list: { type: 'boolean' }, json: { type: 'boolean' } },
+    options: { list: { type: 'boolean' }, json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } },
   })
+  if (values.help) {
+    console.log(USAGE)
+    return 0
+  }
   const all = await loadMutations(root)
   const chosen = positionals.length === 0 ? all : all.filter((mutation) => matches(mutation, positionals))
   if (chosen.length === 0) throw new Error(`none of the ${all.length} mutations matches ${positionals.join(', ')}`)

@@ -1,11 +1,4 @@
-/**
- * `npm test`: provisions real servers, runs vitest against them, says what was not exercised, ends the servers.
- *
- *   --tier test|full|torture   how long and how hard (default test)
- *   --without kafka,redis6     go without these servers
- *   --rest                     with tier full: only what it adds over tier test
- *   anything else              is given to vitest; for tier torture the first word is a test name
- */
+/** `npm test`: provisions real servers, runs vitest against them, says what was not exercised, ends the servers. */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -17,10 +10,22 @@ import type { Handover, Server } from './services/types.ts'
 import { parse, vitestArguments } from './testing/arguments.ts'
 import { summary } from './testing/summary.ts'
 
+const USAGE = `npm test -- [options] [files…]: provisions real servers, runs vitest against them, says what was not exercised
+
+  --tier test|full|torture   how long and how hard (default test); also npm run test:full, npm run torture -- NAME
+  --without kafka,redis6     go without these servers
+  --rest                     with tier full: only what it adds over tier test
+  anything else              is given to vitest; for tier torture the first word is a test name`
+
 const home = fileURLToPath(new URL('..', import.meta.url))
 
 async function main(): Promise<number> {
-  const options = parse(process.argv.slice(2))
+  const given = process.argv.slice(2)
+  if (given.includes('--help') || given.includes('-h')) {
+    console.log(USAGE)
+    return 0
+  }
+  const options = parse(given)
   const files = await vitestArguments(options, home)
   if (!files) {
     console.log(`tier ${options.tier} adds no test files\n0 passed, 0 failed`)
