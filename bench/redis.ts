@@ -206,7 +206,7 @@ export const bench: Bench = async (options) => {
       const peer = await againstBullmq(client, server.url, { count: sizes.inbox, rounds })
       Object.assign(versions, peer.versions)
       show(peer.consume, 'redis.consume_inbox/bullmq', 2)
-      show(peer.relay, 'redis.outbox_relay/bullmq', 2)
+      show(peer.relay, 'redis.outbox_relay/bullmq', 1.3)
     }
     return { results, goals, versions }
   } finally {

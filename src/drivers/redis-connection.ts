@@ -64,8 +64,8 @@ class Connection implements RedisConnection {
     return this.#lost.signal
   }
 
-  async command(args: readonly RedisArg[], options: CommandOptions = {}): Promise<RedisReply> {
-    return await this.#answer(() => this.#raw.send(args, options.key ?? keyOf(args)), options.timeout)
+  command(args: readonly RedisArg[], options: CommandOptions = {}): Promise<RedisReply> {
+    return this.#answer(() => this.#raw.send(args, options.key ?? keyOf(args)), options.timeout)
   }
 
   async pipeline(
@@ -102,26 +102,29 @@ class Connection implements RedisConnection {
     this.#end(new Unavailable('the connection to Redis was closed'))
   }
 
-  async #answer<T>(send: () => Promise<T>, timeout = this.#timeout): Promise<RedisReply> {
-    if (this.#lost.signal.aborted) throw this.#lost.signal.reason
-    let timer: NodeJS.Timeout | undefined
-    try {
-      const sent = send()
-      const late = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => {
-          const error = new Unavailable(`Redis has not answered within ${timeout} ms`)
-          reject(error)
-          // Its answer may still come, and would be taken for that of another command if we went on.
-          this.#end(error)
-        }, timeout)
-      })
-      sent.catch(() => {})
-      return (await Promise.race([sent, late])) as RedisReply
-    } catch (error) {
-      throw judged(error)
-    } finally {
-      clearTimeout(timer)
-    }
+  #answer(send: () => Promise<unknown>, timeout = this.#timeout): Promise<RedisReply> {
+    return new Promise((resolve, reject) => {
+      if (this.#lost.signal.aborted) throw this.#lost.signal.reason
+      const timer = setTimeout(() => {
+        const error = new Unavailable(`Redis has not answered within ${timeout} ms`)
+        reject(error)
+        // Its answer may still come, and would be taken for that of another command if we went on.
+        this.#end(error)
+      }, timeout)
+      const failed = (error: unknown) => {
+        clearTimeout(timer)
+        reject(judged(error))
+      }
+      const answered = (reply: unknown) => {
+        clearTimeout(timer)
+        resolve(reply as RedisReply)
+      }
+      try {
+        send().then(answered, failed)
+      } catch (error) {
+        failed(error)
+      }
+    })
   }
 
   #end(reason: unknown): void {

@@ -97,9 +97,28 @@ export type WriteCommand = keyof typeof WRITES
 
 export const WRITE_COMMANDS = Object.keys(WRITES) as WriteCommand[]
 
+/** What is said of a command, with what was left out, so that all are alike to the engine: each unit asks for some. */
+export interface Rule {
+  /** As errors name it. */
+  readonly title: string
+  readonly type: KeyType | undefined
+  readonly words: number
+  readonly exact: boolean
+  readonly keys: Write['keys']
+  readonly replaces: boolean
+  readonly frees: boolean
+}
+
+const RULES = new Map<string, Rule>()
+for (const name of WRITE_COMMANDS) {
+  const { type, words, exact = false, keys, replaces = false, frees = false }: Write = WRITES[name]
+  const rule = { title: name.toUpperCase(), type, words, exact, keys, replaces, frees }
+  RULES.set(name, rule).set(rule.title, rule)
+}
+
 /** The rules of a command, however it is spelt. */
-export function writeOf(name: unknown): Write {
-  const known = typeof name === 'string' ? (WRITES as Record<string, Write>)[name.toLowerCase()] : undefined
+export function writeOf(name: unknown): Rule {
+  const known = typeof name === 'string' ? (RULES.get(name) ?? RULES.get(name.toLowerCase())) : undefined
   if (known !== undefined) return known
   const near = typeof name === 'string' ? nearest(name.toLowerCase(), WRITE_COMMANDS) : undefined
   throw new WaybillError(
@@ -110,7 +129,7 @@ export function writeOf(name: unknown): Write {
 }
 
 /** Where the keys of a command stand among its words. */
-export function keyPlaces(write: Write, words: readonly (string | Buffer)[]): number[] {
+export function keyPlaces(write: Rule, words: readonly (string | Buffer)[]): number[] {
   switch (write.keys) {
     case 'two':
       return [0, 1]

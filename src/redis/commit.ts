@@ -118,11 +118,11 @@ function notDone(error: unknown): never {
 }
 
 function prepare(unit: Unit): Prepared {
-  const { queue, checks, marks } = unit
+  const { queue, marks } = unit
   const keys = [...marks]
-  for (const key of unit.keys) if (!marks.includes(key)) keys.push(key)
+  for (const key of unit.keys.keys()) if (!marks.includes(key)) keys.push(key)
   let types = ''
-  for (const key of keys) types += LETTERS[checks.get(key)!] ?? '-'
+  for (const key of keys) types += letterOf(unit.keys.get(key)?.check)
   const args: RedisArg[] = ['', marks.length > 0 ? unit.token : '', types]
   for (const { step, keys, words } of queue) {
     if (step === '') args.push(String(words.length))
@@ -138,6 +138,10 @@ function prepare(unit: Unit): Prepared {
   for (const key of keys) bytes += key.length
   for (const arg of args) bytes += arg.length
   return { unit, keys, args, bytes }
+}
+
+function letterOf(type: KeyType | undefined): string {
+  return type === undefined ? '-' : LETTERS[type]
 }
 
 function howOf(report: RedisReply): string {

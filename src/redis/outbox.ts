@@ -73,7 +73,16 @@ export class RedisStreamOutbox {
   /** Queues events in a unit of work: `enqueue(tx, event)`, or `enqueue(event)` in the one we are in. */
   enqueue(events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
   enqueue(tx: RedisTx, events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
-  async enqueue(...given: unknown[]): Promise<void> {
+  enqueue(...given: unknown[]): Promise<void> {
+    try {
+      this.#enqueue(given)
+      return DONE
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  #enqueue(given: readonly unknown[]): void {
     const ambient = isAmbient(given)
     const [tx, events, options] = (ambient ? [this.#ambient(), ...given] : given) as [
       RedisTx,
@@ -114,6 +123,9 @@ export class RedisStreamOutbox {
     )
   }
 }
+
+/** There is nothing to wait for before the commit. */
+const DONE = Promise.resolve()
 
 const NO_OPTIONS: StreamEnqueueOptions = {}
 

@@ -3,7 +3,7 @@ import { describe, WaybillError } from '../core/index.ts'
 import type { RedisArg, RedisReply } from '../drivers/redis.ts'
 import { sameSlot } from '../drivers/redis-slot.ts'
 import { Guard } from '../drivers/transaction.ts'
-import { type KeyType, keyPlaces, WRITE_COMMANDS, type WriteCommand, writeOf } from './commands.ts'
+import { type KeyType, keyPlaces, type Rule, WRITE_COMMANDS, type WriteCommand, writeOf } from './commands.ts'
 import type { StepName } from './steps.ts'
 
 /** A word of a command. Numbers are written in decimal. */
@@ -63,7 +63,16 @@ const PROCESS = randomBytes(12).toString('base64url')
 let tokens = 0
 
 const NOTHING: readonly never[] = []
-const NO_CHECKS: ReadonlyMap<string, KeyType> = new Map()
+const NO_KEYS: ReadonlyMap<string, Touched> = new Map()
+
+/** What is known of a key. */
+interface Touched {
+  /** What it must hold, or not exist, before anything is written. */
+  check: KeyType | undefined
+  /** Whether what is queued says what it holds then, and what; undefined once that cannot be told any more. */
+  told: boolean
+  holds: KeyType | undefined
+}
 
 /** Refuses what comes after the end of a unit. */
 const ENDED = new Guard()
@@ -78,12 +87,9 @@ export class Unit {
   frees = false
   readonly #settings: UnitSettings
   #queue: Queued[] | undefined
-  #checks: Map<string, KeyType> | undefined
   #marks: string[] | undefined
-  #keys: Set<string> | undefined
+  #keys: Map<string, Touched> | undefined
   #ends: ((ending: Ending) => void | Promise<void>)[] | undefined
-  /** What a key holds by what is queued already; undefined once that cannot be told any more. */
-  #types: Map<string, KeyType | undefined> | undefined
   #token: string | undefined
   #open = true
 
@@ -95,19 +101,14 @@ export class Unit {
     return this.#queue ?? NOTHING
   }
 
-  /** Keys whose type is looked at before anything is written. */
-  get checks(): ReadonlyMap<string, KeyType> {
-    return this.#checks ?? NO_CHECKS
-  }
-
   /** Keys of marks that we hold under `token`. */
   get marks(): readonly string[] {
     return this.#marks ?? NOTHING
   }
 
-  /** What it writes to, beside its marks. */
-  get keys(): Iterable<string> {
-    return this.#keys ?? NOTHING
+  /** What it writes to, and what each must hold. */
+  get keys(): ReadonlyMap<string, { readonly check: KeyType | undefined }> {
+    return this.#keys ?? NO_KEYS
   }
 
   /** Nobody else has it. */
@@ -119,8 +120,9 @@ export class Unit {
   command(name: string, ...given: RedisWord[]): void {
     this.check()
     const write = writeOf(name)
-    const title = name.toUpperCase()
-    const words = given.map((word, at) => wordOf(word, title, at))
+    const { title } = write
+    const words: RedisArg[] = []
+    for (const word of given) words.push(wordOf(word, title, words.length))
     if (words.length < write.words || (write.exact && words.length > write.words) || words.length > MOST_WORDS) {
       const wanted = write.exact ? `${write.words}` : `${write.words} to ${MOST_WORDS}`
       throw new WaybillError('COMMAND_REFUSED', `unit of work: ${title} has ${words.length} words; it takes ${wanted}`)
@@ -134,29 +136,29 @@ export class Unit {
       words[at] = this.#settings.key(key)
       keys.push(words[at] as string)
     }
-    this.#touch(keys)
     // SET with a condition may leave what was there.
     const conditional = title === 'SET' && words.length > write.words
-    keys.forEach((key, at) => {
-      const replaced = (write.replaces ?? false) && (at === 0 || write.keys === 'pairs')
-      if (replaced) this.#becomes(key, conditional || write.frees ? undefined : write.type)
-      else this.#expect(title, key, write)
-    })
-    this.frees ||= write.frees ?? false
+    const touched = keys.map((key) => this.#touch(key))
+    for (const [at, one] of touched.entries()) {
+      const replaced = write.replaces && (at === 0 || write.keys === 'pairs')
+      if (replaced) becomes(one, conditional || write.frees ? undefined : write.type)
+      else this.#expect(keys[at]!, one, write)
+    }
+    this.frees ||= write.frees
     this.#push({ step: '', keys: [], words: [name, ...words], what: title, key: keys[0] })
   }
 
   add({ step, keys, args, onCommit }: NamedStep): void {
     this.check()
-    this.#touch(keys)
+    for (const key of keys) this.#touch(key)
     this.#push({ step, keys, words: args, what: step, key: keys[0], onCommit })
   }
 
   /** A key whose type is looked at before anything is written. */
   expect(key: string, type: KeyType): void {
-    this.#touch([key])
-    if (!this.#types?.has(key)) this.#look(key, type)
-    this.#becomes(key, type)
+    const touched = this.#touch(key)
+    if (!touched.told) touched.check = type
+    becomes(touched, type)
   }
 
   /** Fences the commit by a mark that holds our token now. */
@@ -208,12 +210,15 @@ export class Unit {
     this.#queue.push(queued)
   }
 
-  #touch(keys: readonly string[]): void {
-    this.#keys ??= new Set()
-    for (const key of keys) {
-      if (!this.#keys.has(key)) this.#checkSlot(key)
-      this.#keys.add(key)
+  #touch(key: string): Touched {
+    this.#keys ??= new Map()
+    let touched = this.#keys.get(key)
+    if (touched === undefined) {
+      this.#checkSlot(key)
+      touched = { check: undefined, told: false, holds: undefined }
+      this.#keys.set(key, touched)
     }
+    return touched
   }
 
   #checkSlot(key: string): void {
@@ -222,25 +227,20 @@ export class Unit {
     if (slot !== undefined && !key.startsWith(slot) && !sameSlot(key, slot)) throw crossSlot(slot, key)
   }
 
-  #look(key: string, type: KeyType): void {
-    this.#checks ??= new Map()
-    this.#checks.set(key, type)
-  }
-
-  #becomes(key: string, type: KeyType | undefined): void {
-    this.#types ??= new Map()
-    this.#types.set(key, type)
-  }
-
-  #expect(title: string, key: string, { type, frees = false }: ReturnType<typeof writeOf>): void {
-    const known = this.#types?.get(key)
-    if (type !== undefined && known !== undefined && known !== type) {
-      const text = `unit of work: ${title} needs a ${type}, but what is queued before makes it a ${known}: ${JSON.stringify(key)}`
+  #expect(key: string, touched: Touched, { title, type, frees }: Rule): void {
+    const { told, holds } = touched
+    if (type !== undefined && holds !== undefined && holds !== type) {
+      const text = `unit of work: ${title} needs a ${type}, but what is queued before makes it a ${holds}: ${JSON.stringify(key)}`
       throw new WaybillError('WRONG_KEY_TYPE', text)
     }
-    if (type !== undefined && !this.#types?.has(key)) this.#look(key, type)
-    this.#becomes(key, frees ? undefined : (type ?? known))
+    if (type !== undefined && !told) touched.check = type
+    becomes(touched, frees ? undefined : (type ?? holds))
   }
+}
+
+function becomes(touched: Touched, type: KeyType | undefined): void {
+  touched.told = true
+  touched.holds = type
 }
 
 /** A method for each command. */
