@@ -223,11 +223,10 @@ function checkPart(name: string, value: unknown): void {
 
 const LONGEST = 200
 
-/** As JSON, so that no two run into each other and people can read it; its hash when it is long. */
 /** What most marks begin with: a subscriber hears from the same source again and again. */
 let beginning = { subscriber: '', source: '', text: '' }
 
-/** The text of an array of them, which is made more slowly as one. */
+/** As JSON, so that no two run into each other and people can read it; its hash when it is long. */
 function defaultKey({ subscriber, source, id }: InboxKey): string {
   if (beginning.subscriber !== subscriber || beginning.source !== source) {
     beginning = { subscriber, source, text: `${JSON.stringify(subscriber)},${JSON.stringify(source)}` }
