@@ -23,6 +23,7 @@ import { redis, redis6 } from '../../scripts/services/kinds/redis.ts'
 import { freePort } from '../../scripts/services/ports.ts'
 import type { Entry, Site } from '../../scripts/services/types.ts'
 import { systemClock } from '../../src/core/index.ts'
+import { slotOf } from '../../src/drivers/redis-slot.ts'
 import { privateServer, type Service } from './services.ts'
 
 export type RedisVersion = 'redis' | 'redis6'
@@ -297,6 +298,14 @@ export async function cluster({ masters = 3, replicas = 0, nodeTimeout = 3000, s
     },
     ioredis: () => new Cluster(roots, { lazyConnect: true }),
     nodeRedis: () => createCluster({ rootNodes: roots.map(({ host, port }) => ({ url: `redis://${host}:${port}` })) }),
+  }
+}
+
+/** So many names that are not all on one node of a cluster of three masters. */
+export function spread(count: number, name: () => string): string[] {
+  for (;;) {
+    const names = Array.from({ length: count }, name)
+    if (new Set(names.map((one) => Math.floor((slotOf(one) * 3) / 16384))).size > 1) return names
   }
 }
 
