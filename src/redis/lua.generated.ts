@@ -375,7 +375,7 @@ for _, member in ipairs(old) do
   end
 end
 return #old`,
-  'outbox-enqueue': `-- What is new of some events, in one call for each kind of write.
+  'outbox-enqueue': `-- What is new of some events, in one call for each kind of write. Where each goes is as outbox_offer has it for one.
 local function outbox_add(box, args, from, to, sequence, now)
   local fresh, keys = {}, {}
   for i = from, to, 5 do

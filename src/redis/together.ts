@@ -109,11 +109,13 @@ function callsOf<S extends { readonly items: readonly unknown[]; readonly bytes:
   shares: readonly S[],
 ): S[][] {
   const calls: S[][] = []
-  let [count, bytes] = [Infinity, 0]
+  let count = 0
+  let bytes = 0
   for (const share of shares) {
     count += share.items.length
     bytes += share.bytes
-    if (count <= MOST_TOGETHER.count && bytes <= MOST_TOGETHER.bytes) calls.at(-1)!.push(share)
+    const last = calls.at(-1)
+    if (last !== undefined && count <= MOST_TOGETHER.count && bytes <= MOST_TOGETHER.bytes) last.push(share)
     else {
       calls.push([share])
       count = share.items.length

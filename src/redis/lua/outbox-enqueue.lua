@@ -6,7 +6,7 @@
 -- Invariants: whoever calls it has seen every key to be of its type: nothing is written before. Entries are written
 -- before their states, and states before their places, so that nothing is lost to a script that stops halfway.
 
--- What is new of some events, in one call for each kind of write.
+-- What is new of some events, in one call for each kind of write. Where each goes is as outbox_offer has it for one.
 local function outbox_add(box, args, from, to, sequence, now)
   local fresh, keys = {}, {}
   for i = from, to, 5 do
