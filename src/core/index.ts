@@ -29,6 +29,7 @@ export { type Form, isRaw, type Local, local, Message, type RawMessage } from '.
 export { eventUuid, nameUuid } from './name-uuid.ts'
 export { checkOptions, describe, nearest, oneOf, wholeNumber } from './options.ts'
 export { patternOf } from './pattern.ts'
+export { promised } from './promised.ts'
 export { type Random, systemRandom } from './random.ts'
 export { RetryLater } from './retry-later.ts'
 export type { SchemaInput, SchemaIssue, SchemaOutput, SchemaResult, StandardSchema } from './schema.ts'

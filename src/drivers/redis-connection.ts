@@ -88,13 +88,13 @@ class Connection implements RedisConnection {
   }
 
   async script(script: RedisScript, keys: readonly string[], args: readonly RedisArg[]): Promise<RedisReply> {
-    const rest = [String(keys.length), ...keys, ...args]
     const options = keys.length > 0 ? { key: keys[0]! } : {}
+    const count = String(keys.length)
     try {
-      return await this.command(['evalsha', script.sha, ...rest], options)
+      return await this.command(['evalsha', script.sha, count, ...keys, ...args], options)
     } catch (error) {
       if (!isKind(error, 'NOSCRIPT')) throw error
-      return await this.command(['eval', script.text, ...rest], options)
+      return await this.command(['eval', script.text, count, ...keys, ...args], options)
     }
   }
 

@@ -177,7 +177,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     let ask = Math.min(this.#limits.take, this.#limits.most)
     let idle = this.#limits.poll.base
     const room = (): boolean => {
-      if (hand.full) return false
+      if (hand.full || hand.refusing) return false
       const free = this.#limits.count - hand.count
       // Not for one or two at a time while there is work: a take costs a round trip.
       return free >= Math.min(ask, this.#limits.count >> 1) || pump.hungry

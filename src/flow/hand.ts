@@ -38,6 +38,8 @@ export class Hand<D extends Delivery<Message>> {
   readonly #resting = new Set<D>()
   /** Held keys whose settlement is written, while a take that began before may still bring more of them. */
   readonly #unholdAfterTake: string[] = []
+  /** Came in vain, mostly because their key is held; the source does not know yet that it has them again. */
+  readonly #refused = new Set<D>()
   #taking = 0
 
   constructor(
@@ -64,6 +66,14 @@ export class Hand<D extends Delivery<Message>> {
     return this.count >= this.#settings.count || this.bytes >= this.#settings.bytes
   }
 
+  /**
+   * What was refused must be with the source again before the next take: that one might bring what stands behind it,
+   * when its key is held no more.
+   */
+  get refusing(): boolean {
+    return this.#refused.size > 0
+  }
+
   /** A take begins: what it brings may be older than what is settled meanwhile. */
   beginTake(): void {
     this.#taking++
@@ -74,7 +84,9 @@ export class Hand<D extends Delivery<Message>> {
     this.count += deliveries.length
     for (const delivery of deliveries) {
       this.bytes += delivery.size
-      if (this.closing || !this.lanes.add(delivery)) this.settle(delivery, RELEASE)
+      if (!this.closing && this.lanes.add(delivery)) continue
+      this.#refused.add(delivery)
+      this.settle(delivery, RELEASE)
     }
     this.#taking--
     if (this.#taking === 0) for (const key of this.#unholdAfterTake.splice(0)) this.lanes.unhold(key)
@@ -239,6 +251,7 @@ export class Hand<D extends Delivery<Message>> {
     let done = false
     for (const [delivery, settlement] of batch) {
       this.forget(delivery)
+      if (this.#refused.size > 0) this.#refused.delete(delivery)
       if (settlement.kind === 'done') done = true
       else if (holdsKeys && delivery.key !== undefined && this.#holds(settlement)) this.#unhold(delivery.key)
     }

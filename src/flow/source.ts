@@ -76,7 +76,10 @@ export interface Session<D extends Delivery<Message> = Delivery> {
 export interface SourceFeatures {
   /** After a `retry` it gives the message again itself, after the delay. Otherwise the flow keeps it and waits. */
   readonly redelivers?: boolean
-  /** While a message of a key waits for its retry, later ones of that key are held back. */
+  /**
+   * While a message of a key waits for its retry, later ones of that key are held back. Those that were in hand behind it
+   * are given back with it, in one call of `settle`; those that come too late, before the next take begins.
+   */
   readonly holdsKeys?: boolean
 }
 

@@ -1,4 +1,4 @@
-import { checkOptions, describe, type Message, RetryLater, WaybillError } from '../core/index.ts'
+import { checkOptions, describe, type Message, promised, RetryLater, WaybillError } from '../core/index.ts'
 import { isThenable } from '../flow/step.ts'
 import { type Context, caused, type Middleware, type Outputs, outputList } from '../router/index.ts'
 import type { EnqueueOptions } from './store.ts'
@@ -34,22 +34,28 @@ export function transaction<Tx>(unit: Transactions<Tx>): Middleware<{ tx: Tx }> 
     name: 'transaction',
     gives: ['transaction'],
     refuses: ['transaction'],
-    wrap: (next) => async (message, context) => {
+    wrap: (next) => (message, context) => {
       const { signal } = context
+      if (signal.aborted) return Promise.reject(signal.reason)
       let acked = false
       const ack = () => {
         acked = true
         return true
       }
-      signal.throwIfAborted()
-      const outputs = await unit.withTransaction(async (tx) => {
-        const inside: InTransaction<Tx> = { ...context, ack, tx }
-        const returned = await next(message, inside)
+      const unlessAborted = (returned: Outputs) => {
         signal.throwIfAborted()
         return returned
-      })
-      if (acked) context.ack()
-      return outputs
+      }
+      const committed = (returned: Outputs) => {
+        if (acked) context.ack()
+        return returned
+      }
+      return unit
+        .withTransaction((tx) => {
+          const inside: InTransaction<Tx> = { ...context, ack, tx }
+          return promised(() => next(message, inside)).then(unlessAborted)
+        })
+        .then(committed)
     },
   }
 }

@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { errorSummary, telemetry, WaybillError } from '../core/index.ts'
+import { errorSummary, promised, telemetry, WaybillError } from '../core/index.ts'
 
 /**
  * A transaction around a piece of work. `Tx` is the driver's own transaction type, so that the caller's code and the
@@ -124,14 +124,26 @@ function goingOn(): Scope | undefined {
 }
 
 /** Commit and rollback wait for everybody who joined, so that nobody's work is cut in two. */
-async function runAll<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promise<T> {
-  let value: T
-  try {
-    value = await fn(scope.tx)
-  } finally {
-    while (scope.joined !== undefined && scope.joined.size > 0) await Promise.allSettled(scope.joined)
-    scope.ended = true
+function runAll<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promise<T> {
+  return promised(() => fn(scope.tx)).then(
+    (value) => ended(scope, () => unlessDoomed(scope, value)),
+    (error: unknown) =>
+      ended(scope, () => {
+        throw error
+      }),
+  )
+}
+
+/** Most transactions have nobody to wait for. */
+function ended<T>(scope: Scope, then: () => T): T | Promise<T> {
+  if (scope.joined !== undefined && scope.joined.size > 0) {
+    return Promise.allSettled(scope.joined).then(() => ended(scope, then))
   }
+  scope.ended = true
+  return then()
+}
+
+function unlessDoomed<T>(scope: Scope, value: T): T {
   if (scope.doomed === undefined) return value
   throw new WaybillError(
     'ROLLBACK_ONLY',

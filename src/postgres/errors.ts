@@ -8,7 +8,10 @@ const ADVICE: Record<string, (table: string) => [code: string, text: string]> = 
     `${table} has not all the columns it needs, so it is of another version; run migrate()`,
   ],
   '42883': (table) => ['NOT_MIGRATED', `a function ${table} needs does not exist; PostgreSQL 14 or later is needed`],
-  '42501': (table) => ['NO_PERMISSION', `this role may not use ${table}; grant it SELECT, INSERT, UPDATE and DELETE`],
+  '42501': (table) => [
+    'NO_PERMISSION',
+    `this role may not use ${table}; grant it SELECT, INSERT, UPDATE and DELETE, and USAGE on its sequence`,
+  ],
   '25006': (table) => [
     'READ_ONLY',
     `this connection is read-only, and ${table} must be written; connect to the primary`,

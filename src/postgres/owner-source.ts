@@ -1,4 +1,4 @@
-import { type Clock, RELEASE, telemetry, WaybillError } from '../core/index.ts'
+import { type Clock, RELEASE, type Settlement, telemetry, WaybillError } from '../core/index.ts'
 import { type Connection, type Database, numberArray, textArray } from '../drivers/sql.ts'
 import { type Demand, type Session, type Settled, type Source, Task } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
@@ -68,6 +68,16 @@ export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
       }
     },
   }
+}
+
+/**
+ * What is given back behind one that failed is held with it, in one step. Left ready, it would come after those that are
+ * written later: a take that goes on meanwhile finds them blocked and holds them, but not what is still in hand.
+ */
+function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled<OutboxDelivery>[]): Becoming[] {
+  return batch
+    .filter(([{ key, state }, { kind }]) => kind === 'release' && state === 'ready' && failing.has(key ?? ''))
+    .map(([{ eventId, attempts }]) => ({ id: eventId, becomes: 'held', attempts }))
 }
 
 interface Connections {
@@ -180,11 +190,14 @@ class OwnerSession implements Session<OutboxDelivery> {
   async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
     const plain: string[] = []
     const mixed: Becoming[] = []
+    const failing = new Set<string>()
     for (const [delivery, settlement] of batch) {
       if (settlement.kind === 'release') continue
       if (settlement.kind === 'done' && delivery.state === 'ready') plain.push(delivery.sequence)
       else mixed.push(becoming(delivery, settlement))
+      if (delivery.key !== undefined && this.#blocks(settlement)) failing.add(delivery.key)
     }
+    if (failing.size > 0) mixed.push(...heldBehind(failing, batch))
     let stale = 0
     if (plain.length > 0) stale += await this.#published(plain)
     if (mixed.length > 0) stale += await this.#mixed(mixed)
@@ -195,6 +208,10 @@ class OwnerSession implements Session<OutboxDelivery> {
     // A retry sets a timer, and what was given back or unblocked is there to be taken: a wait must not oversleep it.
     if (plain.length < batch.length) this.#sleep?.abort()
     return stale
+  }
+
+  #blocks({ kind }: Settlement): boolean {
+    return kind === 'retry' || (kind === 'dead' && this.#options.deadKey === 'block')
   }
 
   async note(delivery: OutboxDelivery): Promise<void> {

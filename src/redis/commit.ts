@@ -14,7 +14,7 @@ import { type Copies, copiedScript } from '../drivers/redis-wait.ts'
 import { commitUnknown } from '../drivers/transaction.ts'
 import type { KeyType } from './commands.ts'
 import { commitScripts } from './steps.ts'
-import { type Line, Together } from './together.ts'
+import { answersOf, type Line, Together } from './together.ts'
 import type { Unit } from './unit.ts'
 
 export interface CommitSettings {
@@ -65,7 +65,12 @@ export class Commits {
   /** Rejects when it was not done, or not all of it. Nothing to wait for where there is nothing to do. */
   commit(unit: Unit): Promise<void> | undefined {
     if (unit.queue.length === 0 && unit.marks.length === 0) return undefined
-    const prepared = prepare(unit)
+    let prepared: Prepared
+    try {
+      prepared = prepare(unit)
+    } catch (error) {
+      return Promise.reject(error)
+    }
     return this.#together.ask(prepared, prepared.bytes, (report) => this.#reported(prepared, report), notDone)
   }
 
@@ -91,7 +96,7 @@ export class Commits {
       throw new NotSent(error)
     })
     try {
-      const reports = listOf(await copiedScript(connection, script, keys as [string], args, copies))
+      const reports = answersOf(await copiedScript(connection, script, keys as [string], args, copies))
       // A server that is no master any more is given up, so that the next commit finds the one that is.
       if (reports.some((report) => isWrongServer(errorIn(report)))) await connection.close()
       return reports
@@ -123,7 +128,7 @@ function prepare(unit: Unit): Prepared {
   for (const key of unit.keys.keys()) if (!marks.includes(key)) keys.push(key)
   let types = ''
   for (const key of keys) types += letterOf(unit.keys.get(key)?.check)
-  const args: RedisArg[] = ['', marks.length > 0 ? unit.token : '', types]
+  const args: RedisArg[] = ['']
   for (const { step, keys, words } of queue) {
     if (step === '') args.push(String(words.length))
     else args.push(step, String(keys.length), String(words.length), ...keys)
@@ -133,7 +138,8 @@ function prepare(unit: Unit): Prepared {
     const text = `unit of work: ${queue.length} commands with ${args.length} words are too much for one step; make it smaller`
     throw new WaybillError('COMMAND_REFUSED', text)
   }
-  args[0] = `${args.length} ${keys.length} ${marks.length} ${unit.frees ? 1 : 0} ${queue.length}`
+  const token = marks.length > 0 ? unit.token : ''
+  args[0] = `${args.length} ${keys.length} ${marks.length} ${unit.frees ? 1 : 0} ${queue.length} ${types} ${token}`
   let bytes = 0
   for (const key of keys) bytes += key.length
   for (const arg of args) bytes += arg.length

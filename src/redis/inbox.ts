@@ -12,20 +12,12 @@ import {
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
-import {
-  isKind,
-  isServerTrouble,
-  listOf,
-  type RedisCommands,
-  RedisError,
-  type RedisReply,
-  textOf,
-} from '../drivers/redis.ts'
+import { isKind, isServerTrouble, type RedisCommands, RedisError, type RedisReply, textOf } from '../drivers/redis.ts'
 import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
 import { partlyApplied, refusalText } from './commit.ts'
 import { Leases } from './leases.ts'
 import { scripts } from './scripts.ts'
-import { type Line, Together } from './together.ts'
+import { answersOf, type Line, Together } from './together.ts'
 import { type Ending, type RedisTx, type Unit, unitOf } from './unit.ts'
 import { whenAborted } from './when-aborted.ts'
 
@@ -83,8 +75,8 @@ export class RedisInbox implements InboxStore<RedisTx> {
     this.#leases = new Leases({ redis: settings.redis, lease: this.#lease, clock: settings.clock })
     this.#receiving = new Together(async (asked) => {
       const marks = asked.map(({ mark }) => mark)
-      const tokens = asked.map(({ token }) => token)
-      return listOf(await settings.redis.script(scripts.receive, marks, [String(this.#lease), ...tokens]))
+      const tokens = asked.map(({ token }) => token).join('\n')
+      return answersOf(await settings.redis.script(scripts.receive, marks, [String(this.#lease), tokens]))
     }, settings.line)
   }
 

@@ -21,10 +21,7 @@ local function named_step(at)
   return step, at + 3 + keys + words
 end
 
-local function commit(at, key, keys, marks, tries, count)
-  local token, types = ARGV[at], ARGV[at + 1]
-  at = at + 2
-
+local function commit(at, key, keys, marks, tries, count, types, token)
   for i = 1, marks do
     if redis.call('GET', KEYS[key + i]) ~= token then return { 'fenced', i } end
   end
@@ -90,15 +87,17 @@ local function commit(at, key, keys, marks, tries, count)
   return answers and { 'committed', answers } or 1
 end
 
-local units, at, key, last = {}, 2, 0, #ARGV
+local HEAD = '^(%d+) (%d+) (%d+) (%d) (%d+) ([%l-]*) (.*)$'
+local units, all, at, key, last = {}, true, 2, 0, #ARGV
 while at <= last do
-  local words, keys, marks, tries, count = string.match(ARGV[at], '^(%d+) (%d+) (%d+) (%d) (%d+)$')
+  local words, keys, marks, tries, count, types, token = string.match(ARGV[at], HEAD)
   keys = tonumber(keys)
-  local ok, answer = pcall(commit, at + 1, key, keys, tonumber(marks), tries == '1', tonumber(count))
+  local ok, answer = pcall(commit, at + 1, key, keys, tonumber(marks), tries == '1', tonumber(count), types, token)
   units[#units + 1] = ok and answer or { 'raised', text(answer) }
+  all = all and ok and answer == 1
   at, key = at + tonumber(words), key + keys
 end
-return units`,
+return all and 1 or units`,
   'due-clean': `local due, revoked, forgotten = KEYS[1] .. ':due', KEYS[1] .. ':revoked', 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', revoked, '-inf', outbox_now(), 'LIMIT', 0, ARGV[1])) do
   if not redis.call('ZSCORE', due, id) then forgotten = forgotten + redis.call('ZREM', revoked, id) end
@@ -974,10 +973,10 @@ steps['due-record'] = { check = due_types, run = due_record }
 steps['due-reschedule'] = { check = due_types, run = due_reschedule }
 steps['due-cancel'] = { check = due_types, run = due_cancel }
 steps['due-revoke'] = { check = due_types, run = due_revoke }`,
-  'receive': `local answers = {}
-for i = 1, #KEYS do
-  local mark, token = KEYS[i], ARGV[i + 1]
-  local answer = 1
+  'receive': `local answers, all, i = {}, true, 0
+for token in string.gmatch(ARGV[2], '[^\\n]+') do
+  i = i + 1
+  local mark, answer = KEYS[i], 1
   if not redis.call('SET', mark, token, 'PX', ARGV[1], 'NX') then
     local held = redis.pcall('GET', mark)
     if type(held) == 'table' then
@@ -989,8 +988,9 @@ for i = 1, #KEYS do
     end
   end
   answers[i] = answer
+  all = all and answer == 1
 end
-return answers`,
+return all and 1 or answers`,
   'release': `local released = 0
 for i = 1, #KEYS do
   if redis.call('GET', KEYS[i]) == ARGV[1] then released = released + redis.call('DEL', KEYS[i]) end

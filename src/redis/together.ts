@@ -1,3 +1,5 @@
+import { listOf, type RedisReply } from '../drivers/redis.ts'
+
 /**
  * What one call of a script takes along at most, unless a single item is more: Redis does nothing else meanwhile, which
  * is about half a millisecond of short commands.
@@ -6,6 +8,13 @@ export const MOST_TOGETHER = { count: 64, bytes: 256 * 1024 } as const
 
 /** So many are not parted: a call for fewer would cost more than it saves. */
 const SHARE = 8
+
+const ALL_WELL: readonly RedisReply[] = new Array(MOST_TOGETHER.count).fill(1)
+
+/** Of a script that answers 1 for each item where all is well with it, and for all of them when it is with all. */
+export function answersOf(reply: RedisReply): readonly RedisReply[] {
+  return reply === 1 ? ALL_WELL : listOf(reply)
+}
 
 /** The calls on their way to a server, of all who may share it. */
 export interface Line {

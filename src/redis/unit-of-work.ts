@@ -1,3 +1,4 @@
+import { promised } from '../core/index.ts'
 import { AmbientUnitOfWork } from '../outbox/unit-of-work.ts'
 import { type CommitSettings, Commits } from './commit.ts'
 import { type Ending, type RedisTx, transactionOf, Unit, type UnitSettings } from './unit.ts'
@@ -13,22 +14,32 @@ export interface UnitOfWorkSettings extends CommitSettings {
 export class RedisUnitOfWork extends AmbientUnitOfWork<RedisTx> {
   constructor(settings: UnitOfWorkSettings) {
     const commits = new Commits(settings)
-    super(async (fn) => {
+    super((fn) => {
       const unit = new Unit(settings.unit)
-      let ending: Ending = 'discarded'
-      try {
-        const value = await fn(transactionOf(unit))
-        unit.close()
-        ending = 'unknown'
-        const committing = commits.commit(unit)
-        if (committing !== undefined) await committing
-        ending = 'committed'
-        return value
-      } finally {
-        unit.close()
-        const waits = unit.ended(ending)
-        if (waits !== undefined) await waits
-      }
+      const failed = (error: unknown, ending: Ending) =>
+        ended(unit, ending, () => {
+          throw error
+        })
+      return promised(() => fn(transactionOf(unit))).then(
+        (value) => {
+          unit.close()
+          const committed = () => ended(unit, 'committed', () => value)
+          const committing = commits.commit(unit)
+          return committing === undefined
+            ? committed()
+            : committing.then(committed, (error) => failed(error, 'unknown'))
+        },
+        (error: unknown) => {
+          unit.close()
+          return failed(error, 'discarded')
+        },
+      )
     })
   }
+}
+
+/** Most units have nothing to wait for. */
+function ended<T>(unit: Unit, ending: Ending, then: () => T): T | Promise<T> {
+  const waits = unit.ended(ending)
+  return waits === undefined ? then() : waits.then(then)
 }

@@ -108,6 +108,35 @@ describe('order per key', () => {
     await stop(clock, flow)
   })
 
+  it('takes no more before the source knows that it has what was refused again: what stands behind that would overtake it', async () => {
+    const clock = new FakeClock()
+    const store = new Store(clock).add('a1', 'a')
+    const gate = new Gate()
+    const retry = { backoff: { min: 50, max: 50, jitter: 0 } }
+    const flow = flowOf(clock, store, { each: gate.each }, { poll: { base: 10, max: 10 }, retry })
+    const told = [deferred(), deferred()]
+    store.before.settle = () => told[store.batches.length]?.promise
+    await flow.start()
+    await clock.settle()
+    gate.end('a1', new Error('no'))
+    store.add('a2', 'a')
+    await clock.advance(20)
+    expect(store.row('a2').state).toBe('taken')
+    told[0]!.resolve()
+    await clock.settle()
+    expect(store.of('a1')).toEqual(['retry'])
+    // a1 is due, and a2 is still on its way back.
+    store.add('a3', 'a')
+    await clock.advance(200)
+    told[1]!.resolve()
+    for (let i = 0; i < 3; i++) {
+      await clock.advance(100)
+      gate.endAll()
+    }
+    expect(gate.order).toEqual(['a1', 'a1', 'a2', 'a3'])
+    await stop(clock, flow)
+  })
+
   it('keeps a failed one here, in front of its key, when the source cannot give it again', async () => {
     const clock = new FakeClock()
     const store = new Store(clock, { features: {} }).add('a1', 'a').add('a2', 'a').add('b1', 'b')

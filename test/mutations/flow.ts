@@ -27,6 +27,14 @@ export const mutations: Mutation[] = [
     expects: 'a take brings that began before',
   },
   {
+    name: 'what stands behind a refused one is taken before the source has that again',
+    file: 'src/flow/flow.ts',
+    find: 'hand.full || hand.refusing',
+    replace: 'hand.full',
+    test: 'test/flow/keys.test.ts',
+    expects: 'would overtake it',
+  },
+  {
     name: 'an outage is charged to whoever was in flight',
     file: 'src/flow/outcome.ts',
     find: "return kind === 'down' ? { kind, error } : ",

@@ -77,6 +77,15 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
+    name: 'what is given back behind one that failed is left ready',
+    file: 'src/postgres/owner-source.ts',
+    find: 'if (failing.size > 0) mixed.push(',
+    replace: 'if (failing.size < 0) mixed.push(',
+    test: 'test/postgres/source.test.ts',
+    expects: 'held with it',
+    needs,
+  },
+  {
     name: 'the note is not written',
     file: 'src/postgres/owner-source.ts',
     find: '    await this.#writeNote(delivery.eventId)\n',

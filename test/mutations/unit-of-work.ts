@@ -92,8 +92,8 @@ export const mutations: Mutation[] = [
   {
     name: 'the commit does not wait for those who joined',
     file: 'src/outbox/unit-of-work.ts',
-    find: 'while (scope.joined !== undefined && scope.joined.size > 0) await Promise.allSettled(scope.joined)',
-    replace: 'void scope.joined',
+    find: 'if (scope.joined !== undefined && scope.joined.size > 0) {',
+    replace: 'if (scope.joined !== undefined && scope.joined.size < 0) {',
     test: unit,
     expects: 'nobody waits for',
     needs,
@@ -146,8 +146,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a handler that was given up commits after all',
     file: 'src/outbox/middleware.ts',
-    find: 'const returned = await next(message, inside)\n        signal.throwIfAborted()',
-    replace: 'const returned = await next(message, inside)',
+    find: 'promised(() => next(message, inside)).then(unlessAborted)',
+    replace: 'promised(() => next(message, inside))',
     test: middleware,
     expects: 'given up does not commit',
     needs,

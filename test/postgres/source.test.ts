@@ -58,6 +58,31 @@ test('a row that is given back is found again, though scans begin behind it by n
   await session.close()
 })
 
+test('what is given back behind one that failed is held with it; the rest is ready as it was', async () => {
+  const event = (n: number, key: string) => Placed({ n }, { key })
+  await t.enqueue([event(1, 'a'), event(2, 'a'), event(1, 'b'), event(2, 'b'), event(1, 'c')])
+  const session = (await outboxSource(t.outbox, { reader: 'owner' }).open(new AbortController().signal))!
+  const [a1, a2, b1, b2, c1] = await session.take({ count: 10, bytes: 1e9 }, session.lost)
+  const error = new Error('no')
+  const stale = await session.settle([
+    [a1!, { kind: 'retry', after: 3_600_000, charged: true, error }],
+    [a2!, { kind: 'release' }],
+    [b1!, { kind: 'dead', reason: 'never', error }],
+    [b2!, { kind: 'release' }],
+    [c1!, { kind: 'release' }],
+  ])
+  expect(stale).toBe(0)
+  const { rows } = await t.pool.query(`SELECT key || ' ' || (payload ->> 'n') AS event, state FROM outbox ORDER BY 1`)
+  expect(Object.fromEntries(rows.map(({ event, state }) => [event, state]))).toEqual({
+    'a 1': 'retrying',
+    'a 2': 'held',
+    'b 1': 'dead',
+    'b 2': 'held',
+    'c 1': 'ready',
+  })
+  await session.close()
+})
+
 test('what lies before, between and behind runs in hand comes in order', async () => {
   await t.enqueue(Array.from({ length: 12 }, (_, i) => Placed({ n: i })))
   const session = (await outboxSource(t.outbox, { reader: 'owner' }).open(new AbortController().signal))!

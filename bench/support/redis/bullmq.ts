@@ -10,7 +10,7 @@ type Name = 'consume' | 'relay' | 'bullmq'
 
 /** How many each may have under way, or takes at a time: it gets the best of these. */
 const AT_ONCE: Readonly<Record<Name, readonly number[]>> = {
-  consume: [128, 256, 1000],
+  consume: [128, 256, 500, 1000],
   relay: [500, 1000],
   bullmq: [50, 100, 200, 500],
 }

@@ -3,12 +3,12 @@
 -- (`step-*.lua`) stand before this text, where a unit needs them, and fill the table `steps`.
 --
 -- KEYS     of each unit: the marks of the inbox that it holds, then every other key it touches; one slot
--- ARGV     1 how long (ms) a done mark is kept; then of each unit: 1 five numbers, in one word because every word costs: how
---          many words it has here, how many keys, how many of them are marks, 1 to try first whether the server takes writes
---          that need memory, how many steps; 2 token of its marks; 3 what each key must hold, a letter of TYPES or '-' for
---          anything; of each step: of a command how many words, and the words; otherwise its name, how many keys, how many
---          words, the keys, the words
--- returns  for each unit one of
+-- ARGV     1 how long (ms) a done mark is kept; then of each unit: 1 in one word, because every word costs: how many words it
+--          has here, how many keys, how many of them are marks, 1 to try first whether the server takes writes that need
+--          memory, how many steps, what each key must hold, a letter of TYPES or '-' for anything, the token of its marks;
+--          of each step: of a command how many words, and the words; otherwise its name, how many keys, how many words, the
+--          keys, the words
+-- returns  1: all have committed; otherwise for each unit one of
 --          1: it has committed
 --          'committed', the answers of its named steps in their order
 --          'fenced', number of the mark: it is not ours (any more); nothing was done
@@ -40,10 +40,7 @@ local function named_step(at)
   return step, at + 3 + keys + words
 end
 
-local function commit(at, key, keys, marks, tries, count)
-  local token, types = ARGV[at], ARGV[at + 1]
-  at = at + 2
-
+local function commit(at, key, keys, marks, tries, count, types, token)
   for i = 1, marks do
     if redis.call('GET', KEYS[key + i]) ~= token then return { 'fenced', i } end
   end
@@ -109,12 +106,14 @@ local function commit(at, key, keys, marks, tries, count)
   return answers and { 'committed', answers } or 1
 end
 
-local units, at, key, last = {}, 2, 0, #ARGV
+local HEAD = '^(%d+) (%d+) (%d+) (%d) (%d+) ([%l-]*) (.*)$'
+local units, all, at, key, last = {}, true, 2, 0, #ARGV
 while at <= last do
-  local words, keys, marks, tries, count = string.match(ARGV[at], '^(%d+) (%d+) (%d+) (%d) (%d+)$')
+  local words, keys, marks, tries, count, types, token = string.match(ARGV[at], HEAD)
   keys = tonumber(keys)
-  local ok, answer = pcall(commit, at + 1, key, keys, tonumber(marks), tries == '1', tonumber(count))
+  local ok, answer = pcall(commit, at + 1, key, keys, tonumber(marks), tries == '1', tonumber(count), types, token)
   units[#units + 1] = ok and answer or { 'raised', text(answer) }
+  all = all and ok and answer == 1
   at, key = at + tonumber(words), key + keys
 end
-return units
+return all and 1 or units
