@@ -88,7 +88,8 @@ export class OwnerScan {
     } else if (this.#quiet && !(await this.look())) {
       return NOTHING
     }
-    if (found.length === 0) await this.#everywhere(count, found, add)
+    // Where all that was found is blocked, that is enough for now: read again, one might come that is blocked no more.
+    if (found.length === 0 && blocked.length === 0) await this.#everywhere(count, found, add)
     this.#quiet = found.length === 0 && blocked.length === 0
     return { deliveries: await this.#deliveries(found, bytes), blocked }
   }

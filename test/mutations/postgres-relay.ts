@@ -86,6 +86,15 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
+    name: 'what was found blocked is read once more by the same take',
+    file: 'src/postgres/owner-scan.ts',
+    find: 'if (found.length === 0 && blocked.length === 0) await this.#everywhere(',
+    replace: 'if (found.length === 0) await this.#everywhere(',
+    test: 'test/postgres/owner-scan.test.ts',
+    expects: 'handed out by the same take',
+    needs,
+  },
+  {
     name: 'the note is not written',
     file: 'src/postgres/owner-source.ts',
     find: '    await this.#writeNote(delivery.eventId)\n',

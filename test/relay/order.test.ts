@@ -1,5 +1,6 @@
 import { Redis } from 'ioredis'
 import { describe, expect, test } from 'vitest'
+import { telemetry } from '../../src/core/index.ts'
 import { event, type Message, OK, type OutboxReader, type Outcome, Relay, type RelayOptions } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
 import { redis, redisOutbox } from '../../src/redis/index.ts'
@@ -43,19 +44,30 @@ function unreliable(random: SeededRandom, arrived: (key: string, n: number) => v
   }
 }
 
-/** What came before something older of its key. */
+/** What came before something older of its key, or twice. */
 async function overtaken(world: World, seed: number, options: Partial<RelayOptions>): Promise<string[]> {
   const random = seededRandom(seed)
   const last = new Map<string, number>()
+  const seen = new Set<number>()
   const problems: string[] = []
   let left = EVENTS
+  let lost = false
+  const deaf = telemetry['flow.lost'].subscribe(() => {
+    lost = true
+  })
   let finish!: () => void
   const finished = new Promise<void>((resolve) => {
     finish = resolve
   })
   const to = unreliable(random, (key, n) => {
+    if (seen.has(n)) {
+      // Only what was in flight when a relay lost its right may come twice: the machine was too slow for the lease.
+      if (!lost) problems.push(`seed ${seed}: ${key}: ${n} again`)
+      return
+    }
     const before = last.get(key) ?? -1
     if (before > n) problems.push(`seed ${seed}: ${key}: ${n} after ${before}`)
+    seen.add(n)
     last.set(key, n)
     left--
     if (left === 0) finish()
@@ -68,7 +80,7 @@ async function overtaken(world: World, seed: number, options: Partial<RelayOptio
       backoff: { min: 1, max: 20, jitter: 0 },
       poll: 5,
       maxPoll: 20,
-      lease: 1000,
+      lease: 3000,
       batch: 1 + random.integer(6),
       maxBatch: 6 + random.integer(8),
       concurrency: 1 + random.integer(4),
@@ -92,12 +104,13 @@ async function overtaken(world: World, seed: number, options: Partial<RelayOptio
   } finally {
     await Promise.all(relays.map((relay) => relay.stop()))
     await world.end()
+    deaf()
   }
   return problems
 }
 
 function runAll(name: string, open: () => Promise<World>, options: Partial<RelayOptions> = {}): void {
-  test(`${name}: keys stay in order whatever fails`, { timeout: 30_000 + runs * 10_000 }, async () => {
+  test(`${name}: in order by key and once, whatever fails`, { timeout: 30_000 + runs * 10_000 }, async () => {
     const first = Date.now() % 1_000_000
     for (let run = 0; run < runs; run++) expect(await overtaken(await open(), first + run, options)).toEqual([])
   })
