@@ -61,6 +61,7 @@ const crash = by('postgres/faults/crash')
 const many = by('postgres/faults/many')
 const poison = by('postgres/faults/poison')
 const order = by('postgres/faults/order')
+const anyFailure = by('relay/order')
 const restart = by('postgres/faults/restart')
 const switching = by('postgres/faults/switch')
 const verify = by('postgres/faults/verify')
@@ -415,6 +416,7 @@ const postgresRows: Chapter = {
         order('a number drawn early and committed late goes out before the next of its key'),
         enqueue('serialize: numbers of one key are in commit order, whoever began first'),
         many('one owner at a time, 2 processes: nothing is in flight twice, every key in order'),
+        anyFailure('on PostgreSQL > three shards: in order by key and once, whatever fails'),
       ],
     },
     {

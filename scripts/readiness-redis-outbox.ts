@@ -13,6 +13,7 @@ const service = by('service')
 const store = by('outbox-store')
 const unit = by('unit')
 const zombie = by('faults/zombie')
+const anyFailure = (name: string) => ({ file: 'test/relay/order.test.ts', name })
 
 export const redisOutboxLines: Chapter = {
   title: 'Acceptance of the outbox on Redis',
@@ -198,6 +199,7 @@ export const redisOutboxRows: Chapter = {
         faults('Redis restarted with its append-only file: what was committed is there, and nothing else'),
         faults('the connection is cut between a command and its answer'),
         by('outbox-commands')('no command or argument that came after 6.0 is sent'),
+        anyFailure('on Redis > script outbox: in order by key and once, whatever fails'),
       ],
     },
     {

@@ -5,6 +5,7 @@ import { Relay, transactional } from '../../src/outbox/index.ts'
 import { redis, redisFromContext } from '../../src/redis/index.ts'
 import { Router } from '../../src/router/index.ts'
 import { cluster, sentinel, spread } from '../support/redis-topologies.ts'
+import { topologyDrivers } from '../support/scale.ts'
 import { describeWith } from '../support/services.ts'
 import { conformance, freshTag, storeOf } from './support.ts'
 
@@ -17,9 +18,10 @@ describeWith(['redis'], 'redis in a cluster', () => {
   beforeAll(async () => {
     nodes = await cluster()
   })
-  const drivers = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
+  const clients = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
 
-  for (const [driver, client] of Object.entries(drivers)) {
+  for (const driver of topologyDrivers) {
+    const client = clients[driver]
     describe(driver, () => {
       conformance(`${driver} in a cluster`, client)
 
@@ -80,12 +82,10 @@ describeWith(['redis'], 'redis behind sentinels', () => {
   beforeAll(async () => {
     set = await sentinel()
   })
-  describe('ioredis', () => {
-    conformance('ioredis through sentinels', () => set.ioredis())
-  })
-  describe('node-redis', () => {
-    conformance('node-redis through sentinels', () => set.nodeRedis())
-  })
+  const clients = { ioredis: () => set.ioredis(), 'node-redis': () => set.nodeRedis() }
+  for (const driver of topologyDrivers) {
+    describe(driver, () => conformance(`${driver} through sentinels`, clients[driver]))
+  }
 
   test('adapters write at once outside of a unit of work, with either driver', async () => {
     for (const given of [set.ioredis(), set.nodeRedis()]) {

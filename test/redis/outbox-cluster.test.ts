@@ -4,19 +4,21 @@ import { type OutboxReader, Relay } from '../../src/outbox/index.ts'
 import { redisDue, redisOutbox } from '../../src/redis/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
 import { cluster, spread } from '../support/redis-topologies.ts'
+import { topologyDrivers } from '../support/scale.ts'
 import { describeWith } from '../support/services.ts'
 import { outboxConformance, shardedOn } from './outbox-support.ts'
 import { freshTag, storeOf, until } from './support.ts'
 
 let nodes: Awaited<ReturnType<typeof cluster>>
-const drivers = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
+const clients = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
 
 describeWith(['redis'], 'a redis outbox in a cluster', () => {
   beforeAll(async () => {
     nodes = await cluster()
   }, 60_000)
 
-  for (const [driver, client] of Object.entries(drivers)) {
+  for (const driver of topologyDrivers) {
+    const client = clients[driver]
     outboxConformance(`${driver} cluster`, client)
 
     test(`${driver}: shards on several nodes, with units of work in the slot of each key`, async () => {

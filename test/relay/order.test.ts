@@ -13,7 +13,7 @@ import { describeWith, service } from '../support/services.ts'
 const Placed = event<{ n: number }>('order.placed')
 const EVENTS = 300
 const KEYS = 5
-const runs = scale({ test: 2, full: 15, torture: 1000 })
+const runs = scale({ test: 1, full: 15, torture: 1000 })
 
 type SeededRandom = ReturnType<typeof seededRandom>
 

@@ -7,3 +7,10 @@ export const tier: Tier = (process.env['WAYBILL_TIER'] as Tier | undefined) ?? '
 export function scale<T>(sizes: Record<Tier, T>): T {
   return sizes[tier]
 }
+
+/** Which drivers run suites on Sentinel and Cluster: both take long, and differ little from one server. */
+export const topologyDrivers = scale<readonly ('ioredis' | 'node-redis')[]>({
+  test: ['ioredis'],
+  full: ['ioredis', 'node-redis'],
+  torture: ['ioredis', 'node-redis'],
+})

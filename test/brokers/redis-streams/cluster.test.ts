@@ -4,20 +4,22 @@ import { systemClock } from '../../../src/core/index.ts'
 import { slotOf } from '../../../src/drivers/redis-slot.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
 import { admin, cluster, eventually, spread } from '../../support/redis-topologies.ts'
+import { topologyDrivers } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'
 import { runSuite } from '../../support/suite.ts'
 import { underLoad } from './load.ts'
 import { factory, fresh, message, NEVER } from './support.ts'
 
 let nodes: Awaited<ReturnType<typeof cluster>>
-const drivers = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
+const clients = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
 
 describeWith(['redis'], 'redis streams in a cluster', () => {
   beforeAll(async () => {
     nodes = await cluster()
   })
 
-  for (const [driver, client] of Object.entries(drivers)) {
+  for (const driver of topologyDrivers) {
+    const client = clients[driver]
     runSuite(brokerSuite(factory(`${driver} cluster`, client)), { named: (name) => `${driver}: ${name}` })
 
     test(`${driver}: a batch for streams of all nodes arrives, and replicas are asked of the right node`, async () => {
@@ -44,7 +46,8 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
     })
   }
 
-  for (const [driver, client] of Object.entries(drivers)) {
+  for (const driver of topologyDrivers) {
+    const client = clients[driver]
     test(`${driver}: a slot that nobody serves is the trouble of the cluster: down, and then it goes on`, async () => {
       const load = await underLoad({ client: client() })
       await load.flows()

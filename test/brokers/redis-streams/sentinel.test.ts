@@ -1,20 +1,22 @@
 import { beforeAll, expect, test } from 'vitest'
 import { brokerSuite } from '../../../src/testing/index.ts'
 import { admin, sentinel } from '../../support/redis-topologies.ts'
+import { topologyDrivers } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'
 import { runSuite } from '../../support/suite.ts'
 import { underLoad } from './load.ts'
 import { factory } from './support.ts'
 
 let set: Awaited<ReturnType<typeof sentinel>>
-const drivers = { ioredis: () => set.ioredis(), 'node-redis': () => set.nodeRedis() }
+const clients = { ioredis: () => set.ioredis(), 'node-redis': () => set.nodeRedis() }
 
 describeWith(['redis'], 'redis streams behind sentinels', () => {
   beforeAll(async () => {
     set = await sentinel({ replicas: 2, downAfter: 3000 })
   })
 
-  for (const [driver, client] of Object.entries(drivers)) {
+  for (const driver of topologyDrivers) {
+    const client = clients[driver]
     runSuite(brokerSuite(factory(`${driver} sentinel`, client)), { named: (name) => `${driver}: ${name}` })
 
     test(`${driver}: scripts are forgotten while messages flow, and are sent again`, async () => {
