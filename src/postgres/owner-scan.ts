@@ -42,6 +42,8 @@ export class OwnerScan {
   #next = 0
   /** Grows whenever what was read before may no longer be right. */
   #age = 0
+  /** How many were given back. */
+  #released = 0
   readonly #floor = new Floor()
   #asked: Promise<void> = Promise.resolve()
   #sinceAsked = 0
@@ -77,6 +79,7 @@ export class OwnerScan {
    */
   async take({ count, bytes, next = 0 }: Demand, rung: boolean): Promise<Taken> {
     this.#next = this.#looksAhead ? next : 0
+    const released = this.#released
     const found: Row[] = []
     const blocked: Row[] = []
     const add = (rows: readonly Row[]) => {
@@ -91,7 +94,9 @@ export class OwnerScan {
     // Where all that was found is blocked, that is enough for now: read again, one might come that is blocked no more.
     if (found.length === 0 && blocked.length === 0) await this.#everywhere(count, found, add)
     this.#quiet = found.length === 0 && blocked.length === 0
-    return { deliveries: await this.#deliveries(found, bytes), blocked }
+    const deliveries = await this.#deliveries(found, bytes)
+    // What was given back meanwhile may be before these, passed over as in hand: put aside, they would overtake it.
+    return { deliveries, blocked: this.#released === released ? blocked : [] }
   }
 
   async #everywhere(count: number, found: readonly Row[], add: (rows: readonly Row[]) => void): Promise<void> {
@@ -115,8 +120,10 @@ export class OwnerScan {
     this.#inHand.delete(Number(delivery.sequence))
     const { key } = delivery
     if (settlement.kind !== 'done' || delivery.state !== 'ready') this.#age++
-    if (settlement.kind === 'release') this.lookEverywhere()
-    else if (settlement.kind === 'retry') {
+    if (settlement.kind === 'release') {
+      this.#released++
+      this.lookEverywhere()
+    } else if (settlement.kind === 'retry') {
       this.#timersAt = Math.min(this.#timersAt, this.#clock.monotonic() + settlement.after)
       this.#nextTimer = Math.min(this.#nextTimer, settlement.after)
       this.#quiet = false

@@ -95,6 +95,15 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
+    name: 'what a take finds blocked is put aside, whatever was given back meanwhile',
+    file: 'src/postgres/owner-scan.ts',
+    find: 'blocked: this.#released === released ? blocked : []',
+    replace: 'blocked',
+    test: 'test/postgres/owner-scan.test.ts',
+    expects: 'not overtaken by what that take finds blocked',
+    needs,
+  },
+  {
     name: 'the note is not written',
     file: 'src/postgres/owner-source.ts',
     find: '    await this.#writeNote(delivery.eventId)\n',

@@ -1,28 +1,71 @@
-import { expect, test } from 'vitest'
-import { systemClock } from '../../src/core/index.ts'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { RELEASE, systemClock } from '../../src/core/index.ts'
 import type { Connection } from '../../src/drivers/sql.ts'
 import { OwnerScan } from '../../src/postgres/owner-scan.ts'
 import { idOf } from '../../src/postgres/row.ts'
-import { outboxOn, Placed } from './support.ts'
+import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
 
-test('what is found blocked is not handed out by the same take, though nothing blocks it any more by then', async () => {
-  const t = await outboxOn()
-  const [first, second] = [Placed({ n: 1 }, { key: 'a' }), Placed({ n: 2 }, { key: 'a' })]
-  await t.enqueue([first, second])
-  await t.pool.query(`UPDATE outbox SET state = 'held' WHERE event_id = $1`, [first.id])
-  const connection = await t.db.database.connect({ prepare: false })
-  // Published by a settlement that comes in between two reads of one take.
+let t: TestOutbox
+let connection: Connection
+/** Comes before the server hears of a read, and after. */
+let before: () => unknown
+let after: () => unknown
+let scan: OwnerScan
+
+beforeEach(async () => {
+  t = await outboxOn()
+  connection = await t.db.database.connect({ prepare: false })
+  before = () => {}
+  after = () => {}
   const reader = {
     async read(...args: Parameters<Connection['read']>) {
+      await before()
       const rows = await connection.read(...args)
-      await t.pool.query(`UPDATE outbox SET state = 'published', published_at = now() WHERE event_id = $1`, [first.id])
+      await after()
       return rows
     },
   }
-  const scan = new OwnerScan(reader as Connection, t.outbox.names, {}, systemClock, true)
-  const { deliveries, blocked } = await scan.take({ count: 10, bytes: 1e6 }, true)
-  expect(blocked.map(idOf)).toEqual([second.id])
-  expect(deliveries).toEqual([])
+  scan = new OwnerScan(reader as Connection, t.outbox.names, {}, systemClock, false)
+})
+afterEach(async () => {
   await connection.release()
   await t.end()
+})
+
+const three = () => [1, 2, 3].map((n) => Placed({ n }, { key: 'a' }))
+const become = (n: number, state: string) =>
+  t.pool.query(
+    `UPDATE outbox SET state = $2, available_at = now() + interval '1h'
+  WHERE payload ->> 'n' = $1`,
+    [String(n), state],
+  )
+
+test('what is found blocked is not handed out by the same take, though nothing blocks it any more by then', async () => {
+  const [first, second] = three()
+  await t.enqueue([first!, second!])
+  await become(1, 'held')
+  // A settlement comes in between two reads of one take.
+  after = () => become(1, 'published')
+  const { deliveries, blocked } = await scan.take({ count: 10, bytes: 1e6 }, true)
+  expect(blocked.map(idOf)).toEqual([second!.id])
+  expect(deliveries).toEqual([])
+})
+
+test('what is given back while a take reads is not overtaken by what that take finds blocked', async () => {
+  const [first, second, third] = three()
+  await t.enqueue([first!, second!])
+  const [one, two] = (await scan.take({ count: 2, bytes: 1e6 }, false)).deliveries
+  expect([one, two].map((delivery) => number(delivery!.message))).toEqual([1, 2])
+  await t.enqueue([third!])
+  // On its way to the server, it takes the second for being in hand; it is not, and the first has failed, when it reads.
+  before = async () => {
+    before = () => {}
+    scan.settled(two!, RELEASE)
+    await become(1, 'retrying')
+    scan.settled(one!, { kind: 'retry', after: 3_600_000, charged: true, error: new Error('no') })
+  }
+  expect(await scan.take({ count: 10, bytes: 1e6 }, true)).toEqual({ deliveries: [], blocked: [] })
+  const { deliveries, blocked } = await scan.take({ count: 10, bytes: 1e6 }, false)
+  expect(deliveries).toEqual([])
+  expect(blocked.map(idOf)).toEqual([second!.id, third!.id])
 })
