@@ -33,12 +33,9 @@ afterEach(async () => {
 })
 
 const three = () => [1, 2, 3].map((n) => Placed({ n }, { key: 'a' }))
+const LATER = `now() + interval '1h'`
 const become = (n: number, state: string) =>
-  t.pool.query(
-    `UPDATE outbox SET state = $2, available_at = now() + interval '1h'
-  WHERE payload ->> 'n' = $1`,
-    [String(n), state],
-  )
+  t.pool.query(`UPDATE outbox SET state = $2, available_at = ${LATER} WHERE payload ->> 'n' = $1`, [String(n), state])
 
 test('what is found blocked is not handed out by the same take, though nothing blocks it any more by then', async () => {
   const [first, second] = three()

@@ -8,7 +8,7 @@ export function scale<T>(sizes: Record<Tier, T>): T {
   return sizes[tier]
 }
 
-/** Which drivers run suites on Sentinel and Cluster: both take long, and differ little from one server. */
+/** The drivers that run suites on Sentinel and Cluster, which start many servers: in the quick tier one of them. */
 export const topologyDrivers = scale<readonly ('ioredis' | 'node-redis')[]>({
   test: ['ioredis'],
   full: ['ioredis', 'node-redis'],
