@@ -54,14 +54,29 @@ export function checkContext(attributes: Attributes): void {
   optional('subject', attributes.subject)
   optional('datacontenttype', attributes.datacontenttype)
   optional('dataschema', attributes.dataschema)
-  const { time } = attributes
-  if (time !== undefined && (typeof time !== 'string' || !RFC3339.test(time) || Number.isNaN(Date.parse(time)))) {
+  if (attributes.time !== undefined) checkTime(attributes.time)
+}
+
+/** One context attribute that is there, as `checkContext` would. */
+export function checkContextValue(name: string, value: string): void {
+  if (name === 'time') checkTime(value)
+  else required(name, value)
+}
+
+function checkTime(time: unknown): void {
+  if (typeof time !== 'string' || !RFC3339.test(time) || Number.isNaN(Date.parse(time))) {
     malformed('time', time, 'an RFC 3339 time')
   }
 }
 
+export function missing(name: string): never {
+  return malformed(name, undefined, NOT_EMPTY)
+}
+
+const NOT_EMPTY = 'a string that is not empty'
+
 function required(name: string, value: unknown): void {
-  if (typeof value !== 'string' || value === '') malformed(name, value, 'a string that is not empty')
+  if (typeof value !== 'string' || value === '') malformed(name, value, NOT_EMPTY)
 }
 
 function optional(name: string, value: unknown): void {

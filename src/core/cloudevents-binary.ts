@@ -1,13 +1,14 @@
 import {
-  type Attributes,
   checkContext,
+  checkContextValue,
   checkExtension,
   checkExtensionName,
   type ExtensionValue,
   malformed,
+  missing,
 } from './attributes.ts'
 import { base64 } from './cloudevents.ts'
-import { encodedData, isJsonType, utf8 } from './data.ts'
+import { encodedData, isJsonType, sameBytes, utf8 } from './data.ts'
 import { Message, type RawMessage } from './message.ts'
 
 /**
@@ -48,8 +49,6 @@ export function toBinary(message: Message, prefix = 'ce-', percent: boolean = pr
   return { headers, body }
 }
 
-type Draft = { -readonly [Name in keyof Attributes]: Attributes[Name] }
-
 /**
  * A message from headers (names in any case; values text, UTF-8 bytes as Kafka has them, or AMQP's numbers and
  * booleans) and a body, kept as it is. A content type that the protocol has beside the headers counts.
@@ -62,86 +61,121 @@ export function fromBinary(
   percent: boolean = prefix === 'ce-',
   contentType?: string,
 ): RawMessage {
-  // All of them, so that all drafts are alike to the engine.
-  const attributes: Partial<Draft> = {
-    id: undefined as never,
-    source: undefined as never,
-    type: undefined as never,
-    subject: undefined,
-    time: undefined,
-    datacontenttype: contentType,
-    dataschema: undefined,
-    extensions: undefined,
-  }
+  let specversion: string | undefined
+  let id: string | undefined
+  let source: string | undefined
+  let type: string | undefined
+  let subject: string | undefined
+  let time: string | undefined
+  if (contentType !== undefined) checkContextValue('datacontenttype', contentType)
+  let datacontenttype = contentType
+  let dataschema: string | undefined
   let extensions: Record<string, ExtensionValue> | undefined
-  let specversion: unknown
-  const meanings = meaningsOf(prefix)
-  for (const header of Object.keys(headers)) {
+  const { meanings, order } = dialectOf(prefix, percent)
+  let at = 0
+  for (const header in headers) {
     const given = headers[header]
     if (given === undefined || given === null) continue
-    const meaning = meanings.get(header) ?? meaningOf(header, prefix, meanings)
+    let meaning = order[at]
+    if (meaning?.header !== header) {
+      meaning = meanings.get(header) ?? meaningOf(header, prefix, meanings)
+      if (at < REMEMBERED_HEADERS) order[at] = meaning
+    }
+    at++
     const { name } = meaning
     switch (name) {
       case NONE:
         break
       case 'specversion':
-        specversion = headerText(meaning, given)
+        specversion = headerText(meaning, given, false)
         break
       case 'datacontenttype':
-        if (contentType === undefined) attributes.datacontenttype = headerText(meaning, given)
+        if (contentType === undefined) datacontenttype = headerText(meaning, given, false)
         break
       case 'id':
-      case 'source':
-      case 'type':
-      case 'subject':
-      case 'time':
-      case 'dataschema': {
-        const text = headerText(meaning, given)
-        attributes[name] = percent ? percentDecode(name, text) : text
+        id = headerText(meaning, given, percent)
         break
-      }
-      default: {
-        const value = typeof given === 'string' ? given : extensionOf(meaning, given)
+      case 'source':
+        source = headerText(meaning, given, percent)
+        break
+      case 'type':
+        type = headerText(meaning, given, percent)
+        break
+      case 'subject':
+        subject = headerText(meaning, given, percent)
+        break
+      case 'time':
+        time = headerText(meaning, given, percent)
+        break
+      case 'dataschema':
+        dataschema = headerText(meaning, given, percent)
+        break
+      default:
         extensions ??= {}
-        extensions[name] = percent && typeof value === 'string' ? percentDecode(name, value) : value
-      }
+        extensions[name] = extensionOf(meaning, given, percent)
     }
   }
   if (specversion !== '1.0') malformed('specversion', specversion, '"1.0"')
-  attributes.extensions = extensions
-  checkContext(attributes as Attributes)
   // An empty body is data too where bytes are expected, and none where JSON is.
-  const absent = body === undefined || body === null || (body.length === 0 && isJsonType(attributes.datacontenttype))
-  return new Message(attributes as Attributes, absent ? '' : body, 'raw')
+  const absent = body === undefined || body === null || (body.length === 0 && isJsonType(datacontenttype))
+  const attributes = {
+    id: id ?? missing('id'),
+    source: source ?? missing('source'),
+    type: type ?? missing('type'),
+    subject,
+    time,
+    datacontenttype,
+    dataschema,
+    extensions,
+  }
+  return new Message(attributes, absent ? '' : body, 'raw')
 }
 
-function extensionOf(meaning: Meaning, given: unknown): ExtensionValue {
-  const native = typeof given === 'number' || typeof given === 'boolean'
-  const value = native ? given : headerText(meaning, given)
-  checkExtension(meaning.name, value)
-  return value
+function extensionOf(meaning: Meaning, given: unknown, percent: boolean): ExtensionValue {
+  if (typeof given !== 'number' && typeof given !== 'boolean') return headerText(meaning, given, percent)
+  checkExtension(meaning.name, given)
+  return given
 }
 
 /** What a header means that is no attribute. */
 const NONE = ''
 
+/** One header, and what it said last: most say the same in one message after the other. */
 interface Meaning {
+  readonly header: string
   /** The attribute that the header is of. */
   readonly name: string
-  /** What it said last, where it came as bytes: most say the same in one message after the other. */
+  /** Whether that is one with rules of its own. */
+  readonly context: boolean
   last: string
+  /** The same, where it came as bytes; so many of these. */
+  readonly bytes: Uint8Array
+  length: number
+  /** What that was: decoded, and found to be allowed. */
+  value: string
+}
+
+/** What is known of the headers of one protocol. */
+interface Dialect {
+  readonly meanings: Map<string, Meaning>
+  /** Those of the last message, which the next mostly has in the same order. */
+  readonly order: Meaning[]
 }
 
 // Names are few and come with every message: what each means is found out once, until there are more than anybody means.
-const known = new Map<string, Map<string, Meaning>>()
+const plain = new Map<string, Dialect>()
+const encoded = new Map<string, Dialect>()
 
-function meaningsOf(prefix: string): Map<string, Meaning> {
-  let meanings = known.get(prefix)
-  if (meanings === undefined) {
-    meanings = new Map()
-    known.set(prefix, meanings)
+const REMEMBERED_HEADERS = 32
+
+function dialectOf(prefix: string, percent: boolean): Dialect {
+  const known = percent ? encoded : plain
+  let dialect = known.get(prefix)
+  if (dialect === undefined) {
+    dialect = { meanings: new Map(), order: [] }
+    known.set(prefix, dialect)
   }
-  return meanings
+  return dialect
 }
 
 function meaningOf(header: string, prefix: string, meanings: Map<string, Meaning>): Meaning {
@@ -152,7 +186,8 @@ function meaningOf(header: string, prefix: string, meanings: Map<string, Meaning
     name = lower.slice(prefix.length)
     if (!HEADER_ATTRIBUTES.has(name)) checkExtensionName(name)
   }
-  const meaning = { name, last: '' }
+  const context = name === 'datacontenttype' || (name !== 'specversion' && HEADER_ATTRIBUTES.has(name))
+  const meaning = { header, name, context, last: '', bytes: new Uint8Array(REMEMBERED), length: 0, value: '' }
   if (meanings.size < 1000 && header.length < 64) meanings.set(header, meaning)
   return meaning
 }
@@ -164,30 +199,35 @@ function hasPrefix(header: string, prefix: string): boolean {
   return (prefix === 'cloudevents:' || prefix === 'cloudevents_') && /^cloudevents[:_]/.test(header)
 }
 
-function headerText(meaning: Meaning, value: unknown): string {
-  if (typeof value === 'string') return value
-  if (value instanceof Uint8Array) return textOf(meaning, value)
-  return malformed(meaning.name, value, 'text')
-}
-
-function textOf(meaning: Meaning, bytes: Uint8Array): string {
-  if (isAscii(bytes, meaning.last)) return meaning.last
-  const text = utf8(bytes) ?? malformed(meaning.name, 'bytes', 'UTF-8 text')
-  if (text.length <= REMEMBERED) meaning.last = text
-  return text
+function headerText(meaning: Meaning, given: unknown, percent: boolean): string {
+  if (given instanceof Uint8Array) {
+    if (meaning.length > 0 && sameBytes(given, meaning.bytes, meaning.length)) return meaning.value
+    const text = utf8(given) ?? malformed(meaning.name, 'bytes', 'UTF-8 text')
+    const value = allowedText(meaning, text, percent)
+    if (given.length > REMEMBERED || meaning.name === 'id') return value
+    for (let i = 0; i < given.length; i++) meaning.bytes[i] = given[i]!
+    meaning.length = given.length
+    meaning.value = value
+    meaning.last = text
+    return value
+  }
+  if (typeof given !== 'string') return malformed(meaning.name, given, 'text')
+  if (given === meaning.last && given !== '') return meaning.value
+  const value = allowedText(meaning, given, percent)
+  if (given.length > REMEMBERED) return value
+  meaning.length = 0
+  meaning.last = given
+  meaning.value = value
+  return value
 }
 
 /** Longer ones are seldom the same, and would be kept for nothing. */
 const REMEMBERED = 64
 
-/** Whether the bytes are this text, and all of it ASCII. From the end: what differs, differs there. */
-function isAscii(bytes: Uint8Array, text: string): boolean {
-  if (bytes.length !== text.length) return false
-  for (let i = text.length - 1; i >= 0; i--) {
-    const byte = bytes[i]!
-    if (byte !== text.charCodeAt(i) || byte > 127) return false
-  }
-  return true
+function allowedText({ name, context }: Meaning, text: string, percent: boolean): string {
+  const value = percent ? percentDecode(name, text) : text
+  if (context) checkContextValue(name, value)
+  return value
 }
 
 function asIs(value: string): string {

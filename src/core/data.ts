@@ -92,6 +92,23 @@ export function utf8(bytes: Uint8Array): string | undefined {
   }
 }
 
+/** From the end: what differs, mostly differs there. For few bytes, where calling the system costs more. */
+export function sameBytes(bytes: Uint8Array, others: Uint8Array, length: number = others.length): boolean {
+  if (bytes.length !== length) return false
+  for (let i = length - 1; i >= 0; i--) if (bytes[i] !== others[i]) return false
+  return true
+}
+
+/** Whether the bytes are this text, and all of it ASCII. From the end: what differs, differs there. */
+export function isAscii(bytes: Uint8Array, text: string): boolean {
+  if (bytes.length !== text.length) return false
+  for (let i = text.length - 1; i >= 0; i--) {
+    const byte = bytes[i]!
+    if (byte !== text.charCodeAt(i) || byte > 127) return false
+  }
+  return true
+}
+
 function isUtf8Text(contentType: string): boolean {
   const type = contentType.trim().toLowerCase()
   if (!type.startsWith('text/')) return false

@@ -28,7 +28,10 @@ export interface TelemetryEvents {
   }
   /** Settlements could not be written. They are tried again unless the session is lost. */
   'flow.settle_failed': { flow: string; count: number; error: unknown; lost: boolean }
-  /** Messages of one type and tenant had the same result in one call of the step: what metrics count. */
+  /**
+   * Messages of one type and tenant had the same result, in one call of the step or one after the other in next to no
+   * time: what metrics count. Each took `took`, or so long on average.
+   */
   'messages.handled': {
     flow: string
     type: string

@@ -77,7 +77,10 @@ export interface ConsumerSettings {
   readonly block: number
 }
 
-/** What a consumer is told. A generation lasts from `joined` to `revoked`; after `ended` nothing more comes. */
+/**
+ * What a consumer is told. A generation lasts from `joined` to `revoked`; after `ended` nothing more comes. Each begins
+ * where the group has committed, or at the beginning of a partition where it has not, unless `seek` says otherwise.
+ */
 export interface ConsumerEvents {
   joined(partitions: readonly KafkaPlace[]): void
   revoked(reason: string): void

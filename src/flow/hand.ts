@@ -1,4 +1,5 @@
 import { type Clock, DONE, type Message, RELEASE, type Settlement, telemetry } from '../core/index.ts'
+import { Handled } from './handled.ts'
 import { Lanes } from './lanes.ts'
 import type { Outcome } from './publisher.ts'
 import type { RetryPolicy } from './retry-policy.ts'
@@ -25,6 +26,7 @@ export type Failure = Exclude<Outcome, { kind: 'ok' }>
 export class Hand<D extends Delivery<Message>> {
   readonly tally: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
   readonly lanes = new Lanes<D>()
+  readonly handled: Handled<D>
   count = 0
   bytes = 0
   /** Whatever comes back or comes in now is given back; nothing is tried again here. */
@@ -52,6 +54,7 @@ export class Hand<D extends Delivery<Message>> {
     const { flow, clock, retry } = settings
     this.#settings = settings
     this.#abort = abort
+    this.handled = new Handled(flow, clock)
     this.#onReady = onReady
     this.#onSettled = onSettled
     this.#settler = new Settler(flow, session, clock, retry.breaker, (batch, written) => this.#settled(batch, written))
@@ -111,7 +114,7 @@ export class Hand<D extends Delivery<Message>> {
       // Of a run of one key only the last one opens the lane.
       if (key !== undefined && run[i + 1]?.key !== key) this.lanes.finished(key)
     }
-    if (began > 0) this.#tell(run, DONE, undefined, began)
+    this.handled.tell(run, 'done', undefined, began)
   }
 
   /** Not all of a run arrived. Answers those whose failure was not their own: they are as they were. */
@@ -142,7 +145,7 @@ export class Hand<D extends Delivery<Message>> {
         rest.push(run[i]!)
         continue
       }
-      if (began > 0) this.#tell([run[i]!], DONE, undefined, began)
+      this.handled.tell([run[i]!], 'done', undefined, began)
       this.settle(run[i]!, DONE)
     }
     const { key } = run[from]!
@@ -160,7 +163,7 @@ export class Hand<D extends Delivery<Message>> {
     const delivery = failed!
     const { key } = delivery
     const settlement = this.#settlement(delivery, failure)
-    if (began > 0) this.#tell([delivery], settlement, failure.error, began)
+    this.handled.tell([delivery], settlement.kind, failure.error, began)
     if (settlement.kind === 'dead') this.#tellDead(delivery, settlement.reason)
     if (this.closing) {
       this.settle(delivery, settlement)
@@ -263,44 +266,9 @@ export class Hand<D extends Delivery<Message>> {
     else this.lanes.unhold(key)
   }
 
-  /** Of those that ended alike. */
-  #tell(run: readonly D[], { kind: result }: Settlement, error: unknown, began: number): void {
-    const { flow, clock } = this.#settings
-    const took = clock.monotonic() - began
-    if (telemetry['messages.handled'].active) {
-      for (const { type, tenant, count } of byType(run)) {
-        telemetry['messages.handled'].publish({ flow, type, tenant, result, count, took })
-      }
-    }
-    if (!telemetry['message.handled'].active) return
-    for (const { message, attempts } of run) {
-      const { type, id, tenant } = message
-      telemetry['message.handled'].publish({ flow, type, id, tenant, result, took, attempt: attempts + 1, error })
-    }
-  }
-
   #tellDead(delivery: D, reason: string): void {
     const { type, id, tenant } = delivery.message
     const attempt = delivery.attempts + 1
     telemetry['message.dead'].publish({ flow: this.#settings.flow, type, id, reason, attempt, tenant })
   }
-}
-
-/** How many of each type and tenant. Mostly they are all of one, or of a few. */
-function byType(run: readonly Delivery<Message>[]): { type: string; tenant: string | undefined; count: number }[] {
-  if (run.length === 1) return [{ type: run[0]!.message.type, tenant: run[0]!.message.tenant, count: 1 }]
-  const groups: { type: string; tenant: string | undefined; count: number }[] = []
-  let group: (typeof groups)[number] | undefined
-  for (const { message } of run) {
-    const { type, tenant } = message
-    if (group?.type !== type || group.tenant !== tenant) {
-      group = groups.find((other) => other.type === type && other.tenant === tenant)
-      if (group === undefined) {
-        group = { type, tenant, count: 0 }
-        groups.push(group)
-      }
-    }
-    group.count++
-  }
-  return groups
 }

@@ -1,21 +1,21 @@
 import type { Message } from '../core/index.ts'
 import type { Delivery } from './source.ts'
 
-/** The deliveries of one key behind the one that is ready or out. */
+/** One key. It is kept for a while when nothing is out: most keys come again, and a lane is made and dropped for nothing. */
 interface Lane<D> {
+  /** One of the key is ready or out. */
+  busy: boolean
+  /** It failed: nothing of the key may go out until the source has been told. */
+  held: boolean
+  /** Those behind it; before `next` they have gone. */
   waiting: D[]
   next: number
-  held: boolean
 }
 
-/** A lane nobody waits in: most keys come once, and need no lane of their own. */
-const EMPTY: Lane<never> = Object.freeze({ waiting: [], next: 0, held: false })
-/**
- * A lane of a key that nothing is out of. It is kept for a while: a map that grows and shrinks with every batch leaves
- * more to the garbage collector than the messages do.
- */
-const IDLE: Lane<never> = Object.freeze({ waiting: [], next: 0, held: false })
-/** So many are kept at least. */
+/** Nobody waits: most keys come once, and need no list of their own. */
+const NOBODY = Object.freeze([]) as unknown as never[]
+
+/** So many lanes are kept at least. */
 const KEPT = 1024
 
 /**
@@ -39,16 +39,14 @@ export class Lanes<D extends Delivery<Message>> {
       this.#ready.push(delivery)
       return true
     }
-    const lane = this.#lanes.get(key)
-    if (lane === undefined || lane === IDLE) {
-      if (lane === IDLE) this.#idle--
-      this.#lanes.set(key, EMPTY)
-      this.#ready.push(delivery)
+    const lane = this.#lane(key)
+    if (lane.held) return false
+    if (lane.busy) {
+      this.#wait(lane, delivery)
       return true
     }
-    if (lane.held) return false
-    this.#own(key, lane).waiting.push(delivery)
-    this.#waiting++
+    this.#begin(lane)
+    this.#ready.push(delivery)
     return true
   }
 
@@ -106,9 +104,10 @@ export class Lanes<D extends Delivery<Message>> {
   /** To the front of the lane, behind the one that is out. */
   putWaiting(key: string, deliveries: readonly D[]): void {
     if (deliveries.length === 0) return
-    const own = this.#own(key, this.#lanes.get(key) ?? EMPTY)
-    own.waiting = [...deliveries, ...own.waiting.slice(own.next)]
-    own.next = 0
+    const lane = this.#lane(key)
+    this.#begin(lane)
+    lane.waiting = [...deliveries, ...lane.waiting.slice(lane.next)]
+    lane.next = 0
     this.#waiting += deliveries.length
   }
 
@@ -120,19 +119,21 @@ export class Lanes<D extends Delivery<Message>> {
   /** The one of this key that was out is finished: the next may go. */
   finished(key: string): void {
     const lane = this.#lanes.get(key)
-    if (lane === undefined || lane === IDLE || lane.held) return
+    if (lane === undefined || !lane.busy || lane.held) return
     const next = this.#next(lane)
-    if (next === undefined) this.#leave(key)
+    if (next === undefined) this.#leave(lane)
     else this.#ready.push(next)
   }
 
   /** The one of this key that was out failed: the others of the key are taken out and must be given back. */
   hold(key: string): D[] {
-    const lane = this.#lanes.get(key) ?? EMPTY
+    const lane = this.#lane(key)
     const rest = lane.waiting.slice(lane.next)
     this.#waiting -= rest.length
-    if (lane === IDLE) this.#idle--
-    this.#lanes.set(key, { waiting: [], next: 0, held: true })
+    this.#begin(lane)
+    lane.held = true
+    lane.waiting = NOBODY
+    lane.next = 0
     return rest
   }
 
@@ -160,20 +161,35 @@ export class Lanes<D extends Delivery<Message>> {
     return all
   }
 
-  #leave(key: string): void {
-    this.#lanes.set(key, IDLE)
-    this.#idle++
-    if (this.#idle < KEPT || this.#idle * 2 < this.#lanes.size) return
-    this.#lanes = new Map([...this.#lanes].filter(([, lane]) => lane !== IDLE))
-    this.#idle = 0
+  #lane(key: string): Lane<D> {
+    let lane = this.#lanes.get(key)
+    if (lane === undefined) {
+      lane = { busy: false, held: false, waiting: NOBODY, next: 0 }
+      this.#lanes.set(key, lane)
+      this.#idle++
+    }
+    return lane
   }
 
-  #own(key: string, lane: Lane<D>): Lane<D> {
-    if (lane !== EMPTY && lane !== IDLE) return lane
-    if (lane === IDLE) this.#idle--
-    const own = { waiting: [], next: 0, held: false }
-    this.#lanes.set(key, own)
-    return own
+  #begin(lane: Lane<D>): void {
+    if (!lane.busy) this.#idle--
+    lane.busy = true
+  }
+
+  #wait(lane: Lane<D>, delivery: D): void {
+    if (lane.waiting === NOBODY) lane.waiting = []
+    lane.waiting.push(delivery)
+    this.#waiting++
+  }
+
+  #leave(lane: Lane<D>): void {
+    lane.busy = false
+    lane.waiting = NOBODY
+    lane.next = 0
+    this.#idle++
+    if (this.#idle < KEPT || this.#idle * 2 < this.#lanes.size) return
+    this.#lanes = new Map([...this.#lanes].filter(([, { busy }]) => busy))
+    this.#idle = 0
   }
 
   #next(lane: Lane<D>): D | undefined {

@@ -18,8 +18,6 @@ export interface PumpSettings<D extends Delivery<Message>> extends HandSettings,
   readonly changes: Changes
 }
 
-const handled = [telemetry['message.handled'], telemetry['messages.handled']] as const
-
 /** How soon a session that was not live is asked again, unless something else comes first. */
 const ASK_AGAIN = 250
 
@@ -83,6 +81,8 @@ export class Pump<D extends Delivery<Message>> {
       this.#dispatch(suspect || this.#window.size === 1)
     }
     this.#pumping = false
+    this.hand.handled.flush()
+    if (this.inFlight === 0) this.#settings.changes.notify()
   }
 
   #mayDispatch(): boolean {
@@ -164,8 +164,8 @@ export class Pump<D extends Delivery<Message>> {
   }
 
   #run(call: Call<D>): void {
-    const { step, clock } = this.#settings
-    call.began = handled[0].active || handled[1].active ? clock.monotonic() : 0
+    const { step } = this.#settings
+    call.began = this.hand.handled.begin()
     if ('each' in step) this.#runOne(call, step.each)
     else this.#runBatch(call, step.batch)
   }
@@ -261,7 +261,6 @@ export class Pump<D extends Delivery<Message>> {
     if (call.abandoned) return
     this.#idle.push(call)
     this.pump()
-    if (this.inFlight === 0) this.#settings.changes.notify()
   }
 
   /** It failed although nothing else was in flight; see Window. */

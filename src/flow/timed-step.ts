@@ -30,8 +30,9 @@ const WIDTH = 1
 interface Shift {
   readonly controller: AbortController
   readonly signal: AbortSignal
-  readonly began: number
-  /** When the last one joined. */
+  /** When the first one was seen to take its time. */
+  began: number | undefined
+  /** When the last one was. */
   last: number
   /** How to tell those that have not answered yet that it took too long. */
   readonly waiting: Set<() => void>
@@ -57,17 +58,16 @@ class Deadlines {
     signal.addEventListener('abort', () => this.#abort(), { once: true })
   }
 
-  /** The one that begins now. */
+  /** The one that begins now. It has not begun before somebody waits in it: who answers at once needs no deadline. */
   shift(): Shift {
-    const now = this.#clock.monotonic()
     const current = this.#current
-    if (current !== undefined && now - current.began < WIDTH) {
-      current.last = now
-      return current
+    if (current !== undefined) {
+      const { began } = current
+      if (began === undefined || this.#clock.monotonic() - began < WIDTH) return current
     }
     const controller = sharedController()
     if (this.signal.aborted) controller.abort(this.signal.reason)
-    this.#current = { controller, signal: controller.signal, began: now, last: now, waiting: new Set() }
+    this.#current = { controller, signal: controller.signal, began: undefined, last: 0, waiting: new Set() }
     return this.#current
   }
 
@@ -77,6 +77,8 @@ class Deadlines {
       const late = () => reject(tooLong(`handling ${type}`, this.#ms))
       // It may itself have asked for the end.
       if (this.signal.aborted) shift.controller.abort(this.signal.reason)
+      shift.last = this.#clock.monotonic()
+      shift.began ??= shift.last
       shift.waiting.add(late)
       this.#shifts.add(shift)
       if (this.#watch === undefined) this.#keepWatch()

@@ -297,6 +297,28 @@ describe('binary mode', () => {
     expect([read.id, read.tenant, decodeData(read)]).toEqual(['é', 'a', undefined])
   })
 
+  test('what a header said in the message before is not taken for what it says in this one', () => {
+    const first = { ce_specversion: '1.0', ce_id: 'a1', ce_source: '/o', ce_type: 't', ce_time: '2025-01-02T03:04:05Z' }
+    const read = (changes: object, as: (value: string) => unknown) => {
+      const all = Object.entries({ ...first, ce_tenantid: 'acme', ...changes })
+      const { id, type, tenant, time } = fromBinary(Object.fromEntries(all.map(([k, v]) => [k, as(v)])), '', 'ce_')
+      return [id, type, tenant, time]
+    }
+    const [bytes, text] = [(value: string) => Buffer.from(value), (value: string) => value]
+    for (const as of [bytes, text, bytes]) {
+      expect(read({}, as)).toEqual(['a1', 't', 'acme', first.ce_time])
+      expect(read({ ce_id: 'b1', ce_tenantid: 'bcme' }, as)).toEqual(['b1', 't', 'bcme', first.ce_time])
+      expect(read({ ce_tenantid: '' }, as)).toEqual(['a1', 't', undefined, first.ce_time])
+      expect(read({ ce_tenantid: 'acm' }, as)).toEqual(['a1', 't', 'acm', first.ce_time])
+      expect(thrown(() => read({ ce_time: '2025-01-02T93:04:05Z' }, as)).code).toBe('MALFORMED_MESSAGE')
+      expect(thrown(() => read({ ce_type: '' }, as)).code).toBe('MALFORMED_MESSAGE')
+    }
+    expect(fromBinary({ 'ce-specversion': '1.0', 'ce-id': '%41', 'ce-source': '/', 'ce-type': 't' }, '').id).toBe('A')
+    expect(
+      fromBinary({ 'ce-specversion': '1.0', 'ce-id': '%41', 'ce-source': '/', 'ce-type': 't' }, '', 'ce-', false).id,
+    ).toBe('%41')
+  })
+
   test('other headers are none of ours', () => {
     expect(
       fromBinary(headersWith({ accept: '*/*', 'x-ce-id': '2', cookie: ['a', 'b'], 'ce-none': undefined }), '')

@@ -2,6 +2,22 @@ import type { Mutation } from '../../scripts/mutations/mutation.ts'
 
 export const mutations: Mutation[] = [
   {
+    name: 'a header that ends like the one before is taken for it',
+    file: 'src/core/data.ts',
+    find: 'for (let i = length - 1; i >= 0; i--) if (bytes[i] !== others[i]) return false',
+    replace: 'if (bytes[length - 1] !== others[length - 1]) return false',
+    test: 'test/core/cloudevents.test.ts',
+    expects: 'the message before',
+  },
+  {
+    name: 'a header of another encoding is taken for the one before',
+    file: 'src/core/cloudevents-binary.ts',
+    find: 'const known = percent ? encoded : plain',
+    replace: 'const known = plain',
+    test: 'test/core/cloudevents.test.ts',
+    expects: 'the message before',
+  },
+  {
     name: 'a message settles twice',
     file: 'src/core/acking.ts',
     find: '    if (settled !== undefined) return false\n',

@@ -3,10 +3,26 @@ import type { Mutation } from '../../scripts/mutations/mutation.ts'
 /** Faults of the runtime that moves messages: order, charging, settling, stopping. */
 export const mutations: Mutation[] = [
   {
+    name: 'those of another tenant are told together with the ones before',
+    file: 'src/flow/handled.ts',
+    find: ' && group.tenant === tenant && group.result === result',
+    replace: ' && group.result === result',
+    test: 'test/flow/handled.test.ts',
+    expects: 'one type, tenant and result',
+  },
+  {
+    name: 'the time between two messages counts for the second',
+    file: 'src/flow/handled.ts',
+    find: '  flush(): void {\n    this.#now = 0\n',
+    replace: '  flush(): void {\n',
+    test: 'test/flow/handled.test.ts',
+    expects: 'belongs to neither',
+  },
+  {
     name: 'two of a key are in flight',
     file: 'src/flow/lanes.ts',
-    find: '    this.#own(key, lane).waiting.push(delivery)\n    this.#waiting++\n',
-    replace: '    this.#ready.push(delivery)\n',
+    find: '      this.#wait(lane, delivery)\n',
+    replace: '      this.#ready.push(delivery)\n',
     test: 'test/flow/properties.test.ts',
     expects: 'never two of a key',
   },

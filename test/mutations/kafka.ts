@@ -25,6 +25,15 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
+    name: 'what was fetched when a generation begins is thrown away and fetched again',
+    file: `${broker}/generation.ts`,
+    find: 'if (elsewhere) consumer.seek',
+    replace: 'consumer.seek',
+    test: `${tests}/faults.test.ts`,
+    expects: 'nothing is fetched twice',
+    needs,
+  },
+  {
     name: 'under load everything waits for the timer to be committed',
     file: `${broker}/commits.ts`,
     find: 'this.#failed || this.#unsaid >= MOST || ',

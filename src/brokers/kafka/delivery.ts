@@ -1,24 +1,18 @@
+import { isAscii } from '../../core/data.ts'
 import { errorSummary, type RawMessage, WaybillError } from '../../core/index.ts'
 import type { KafkaRecord } from '../../drivers/kafka.ts'
 import { sizeOf } from './encoding.ts'
 import type { GroupSettings } from './group.ts'
 import type { BadRecord, KafkaDelivery, Partition } from './partition.ts'
 
-/** Bytes of a record in hand, with what is kept beside it. */
-export function sizeInHand(record: KafkaRecord): number {
-  return sizeOf(record) + 96
-}
+/** What is kept beside a record in hand, in bytes. */
+const BESIDE = 96
 
 /**
  * A record as it is handed out, or why nobody can handle it. Made when it is its turn and not when it was read: of the
  * thousands that wait, most would outlive the young generation of the heap, message and all.
  */
-export function deliveryOf(
-  settings: GroupSettings,
-  from: Partition,
-  record: KafkaRecord,
-  size: number,
-): KafkaDelivery | BadRecord {
+export function deliveryOf(settings: GroupSettings, from: Partition, record: KafkaRecord): KafkaDelivery | BadRecord {
   const { decode, order, attempts: limit } = settings
   const { spent } = from
   const attempts = spent?.offset === record.offset ? spent.attempts + 1 : 0
@@ -33,12 +27,13 @@ export function deliveryOf(
     return { from, record, reason: `${attempts} attempts: ${errorSummary(crashed)}`, attempts, message }
   }
   const key = order === 'partition' ? from.name : keyOf(record, message)
-  return { message, key, attempts, size, from, record, buried: false, out: false }
+  return { message, key, attempts, size: sizeOf(record) + BESIDE, from, record, buried: false, out: false }
 }
 
 /** The key of the record, whoever wrote it; else that of the message. */
 function keyOf({ key }: KafkaRecord, message: RawMessage): string | undefined {
-  if (key === null || key.length === 0) return message.key
+  const ours = message.key
+  if (key === null || key.length === 0 || (ours !== undefined && isAscii(key, ours))) return ours
   const bytes = Buffer.isBuffer(key) ? key : Buffer.from(key.buffer, key.byteOffset, key.byteLength)
   const text = bytes.toString()
   return text.includes('\ufffd') ? bytes.toString('base64') : text

@@ -1,3 +1,4 @@
+import { sameBytes } from '../../core/data.ts'
 import {
   contentMode,
   describe,
@@ -69,12 +70,19 @@ export type Decoder = (record: KafkaRecord, topic: string) => RawMessage
 
 export function decoderOf(custom: KafkaDecode | undefined): Decoder {
   if (custom !== undefined) return custom
+  // Mostly the same for all records of a topic: found out once, and then only compared.
+  let last = contentOf('')
   return ({ headers, value }) => {
     const type = headers['content-type']
-    const contentType = type === undefined ? undefined : textOf(type)
-    if (contentMode(contentType) === 'structured') return fromStructured(value ?? '')
-    return fromBinary(headers, isJsonType(contentType) ? textIfPossible(value) : value, 'ce_')
+    if (type === undefined) return fromBinary(headers, textIfPossible(value), 'ce_')
+    if (!(type instanceof Uint8Array) || !sameBytes(type, last.bytes)) last = contentOf(textOf(type))
+    if (last.structured) return fromStructured(value ?? '')
+    return fromBinary(headers, last.json ? textIfPossible(value) : value, 'ce_')
   }
+}
+
+function contentOf(type: string) {
+  return { bytes: Buffer.from(type), structured: contentMode(type) === 'structured', json: isJsonType(type) }
 }
 
 /** JSON is parsed faster from text. What is no UTF-8 is left to whoever says so. */

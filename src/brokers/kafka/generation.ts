@@ -1,6 +1,6 @@
 import { telemetry } from '../../core/index.ts'
 import type { KafkaAdmin, KafkaConsumer, KafkaOffset, KafkaPlace } from '../../drivers/kafka.ts'
-import { deliveryOf, sizeInHand } from './delivery.ts'
+import { deliveryOf } from './delivery.ts'
 import { CLOSED, type GroupSettings, markOf, openMark } from './group.ts'
 import { type BadRecord, type KafkaDelivery, Partition, placeKey } from './partition.ts'
 
@@ -44,21 +44,22 @@ export class Generation {
     let size = 0
     for (let idle = 0; idle < all.length && given.length < count; ) {
       const partition = all[this.#turn++ % all.length]!
-      const next = partition.peek()
-      if (next === undefined) {
+      const record = partition.take()
+      if (record === undefined) {
         idle++
         continue
       }
-      const own = sizeInHand(next)
-      if (given.length > 0 && size + own > bytes) break
       idle = 0
-      const record = partition.take()
-      const delivery = partition.returned(record) ?? deliveryOf(this.#settings, partition, record, own)
+      const delivery = partition.returned(record) ?? deliveryOf(this.#settings, partition, record)
       if ('reason' in delivery) {
         this.bad.push(delivery)
         continue
       }
-      size += own
+      size += delivery.size
+      if (size > bytes && given.length > 0) {
+        partition.giveBack(delivery)
+        break
+      }
       delivery.out = true
       given.push(delivery)
     }
@@ -102,7 +103,7 @@ export async function beginGeneration(
     return await Promise.all(places.map((one) => startOf(settings, admin, committed, one)))
   })
   let cautious = false
-  const partitions = offsets.map(({ offset, metadata, ...one }) => {
+  const partitions = offsets.map(({ offset, metadata, elsewhere, ...one }) => {
     const partition = new Partition(one, offset)
     const mark = markOf(metadata)
     // What we left ourselves we left alive.
@@ -112,12 +113,18 @@ export async function beginGeneration(
       partition.spent = mark.alone
     }
     partition.dirty = true
-    consumer.seek(one, offset)
+    // Only then: what the client has fetched already would be thrown away.
+    if (elsewhere) consumer.seek(one, offset)
     return partition
   })
   const generation = new Generation(settings, consumer, partitions, cautious)
   await generation.commit()
   return generation
+}
+
+interface Start extends KafkaOffset {
+  /** Neither where the group has committed nor at the beginning, so that the client must be told. */
+  readonly elsewhere: boolean
 }
 
 /**
@@ -130,19 +137,19 @@ async function startOf(
   admin: KafkaAdmin,
   committed: readonly KafkaOffset[],
   { topic, partition }: KafkaPlace,
-): Promise<KafkaOffset> {
+): Promise<Start> {
   const ofTopic = committed.filter((one) => one.topic === topic)
   const found = ofTopic.find((one) => one.partition === partition)
   const bounds = (await admin.bounds(topic)).find((one) => one.partition === partition) ?? { low: 0, high: 0 }
   if (found === undefined) {
     const offset = start === 'latest' && ofTopic.length === 0 ? bounds.high : bounds.low
-    return { topic, partition, offset, metadata: '' }
+    return { topic, partition, offset, metadata: '', elsewhere: offset !== bounds.low }
   }
-  if (found.offset >= bounds.low && found.offset <= bounds.high) return found
+  if (found.offset >= bounds.low && found.offset <= bounds.high) return { ...found, elsewhere: false }
   const gap = found.offset < bounds.low
   const message = gap
     ? `${topic}/${partition}: records ${found.offset} to ${bounds.low - 1} were deleted before this group had handled them (retention)`
     : `${topic}/${partition}: the group had come to ${found.offset}, but the topic ends at ${bounds.high}: it was made anew, or has lost records. Reading from its beginning`
   telemetry.warning.publish({ where, message })
-  return { topic, partition, offset: bounds.low, metadata: found.metadata }
+  return { topic, partition, offset: bounds.low, metadata: found.metadata, elsewhere: true }
 }

@@ -90,12 +90,10 @@ export class Partition implements KafkaPlace {
     this.#waiting.push(record)
   }
 
-  peek(): KafkaRecord | undefined {
-    return this.#waiting[this.#next]
-  }
-
-  take(): KafkaRecord {
-    const record = this.#waiting[this.#next++]!
+  take(): KafkaRecord | undefined {
+    const record = this.#waiting[this.#next]
+    if (record === undefined) return undefined
+    this.#next++
     if (this.#next > 256 && this.#next * 2 > this.#waiting.length) this.#compact()
     return record
   }

@@ -6,7 +6,7 @@ import { letterOf } from './dead-letters.ts'
 import type { Generation } from './generation.ts'
 import type { GroupSettings } from './group.ts'
 import type { Member, MemberListener } from './member.ts'
-import type { BadRecord, KafkaDelivery } from './partition.ts'
+import type { BadRecord, KafkaDelivery, Partition } from './partition.ts'
 
 /**
  * The work of one member in one generation. A rebalance ends it, unless nothing is in hand: then there is nothing that
@@ -74,17 +74,23 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   async settle(batch: readonly Settled<KafkaDelivery>[]): Promise<number> {
     const { generation } = this.#member
     if (this.#over || generation === undefined) return batch.length
-    const ours = batch.filter(([delivery]) => generation.has(delivery.from))
+    const ours = batch.every(([{ from }]) => generation.has(from))
+      ? batch
+      : batch.filter(([{ from }]) => generation.has(from))
     await this.#write(ours)
     if (this.#over) return batch.length
+    const touched = new Set<Partition>()
     for (const [delivery, settlement] of ours) {
+      const { from } = delivery
+      touched.add(from)
       if (!delivery.out) continue
       delivery.out = false
       this.#out--
+      if (settlement.kind === 'done') continue
       if (settlement.kind === 'retry' && settlement.charged) delivery.attempts++
-      if (settlement.kind === 'retry' || settlement.kind === 'release') delivery.from.giveBack(delivery)
+      if (settlement.kind !== 'dead') from.giveBack(delivery)
     }
-    for (const from of new Set(ours.map(([delivery]) => delivery.from))) await this.#member.balance(from)
+    for (const from of touched) await this.#member.balance(from)
     this.#member.wake()
     return batch.length - ours.length
   }

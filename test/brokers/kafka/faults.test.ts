@@ -1,3 +1,4 @@
+import kafkajs from 'kafkajs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Kafka } from '../../../src/brokers/kafka/index.ts'
 import { DONE, RELEASE, systemClock } from '../../../src/core/index.ts'
@@ -130,6 +131,35 @@ describeWith(['kafka'], 'kafka under faults', () => {
     expect((await receive(second, 29)).map(({ message: { id } }) => id)).toEqual(ids.slice(21))
     await second.close()
     await publisher.close!()
+  })
+
+  test('what the client has fetched when it joins is used: nothing is fetched twice', async () => {
+    const fetched: number[] = []
+    class Watched extends kafkajs.Kafka {
+      override consumer(config: kafkajs.ConsumerConfig): kafkajs.Consumer {
+        const consumer = super.consumer(config)
+        consumer.on('consumer.start_batch_process', ({ payload }) => void fetched.push(payload.batchSize))
+        return consumer
+      }
+    }
+    const topic = fresh()
+    const messages = Array.from({ length: 50 }, () => message())
+    const watched = onServer(url(), { client: Watched })
+    const publisher = watched.publisher({ topic, create: QUICK.create })
+    await publisher.publish(messages, NEVER)
+    const source = watched.source({ topic, group: fresh(), ...QUICK })
+    for (const more of [[], [message()]]) {
+      if (more.length > 0) await publisher.publish(more, NEVER)
+      fetched.length = 0
+      const wanted = more.length > 0 ? more : messages
+      const session = (await source.open(NEVER))!
+      const taken = await receive(session, wanted.length)
+      await session.settle(taken.map((delivery) => [delivery, DONE]))
+      await session.close()
+      expect(taken.map(({ message: { id } }) => id).sort()).toEqual(wanted.map(({ id }) => id).sort())
+      expect(fetched.reduce((sum, count) => sum + count, 0)).toBe(wanted.length)
+    }
+    await watched.close()
   })
 
   test('consumers come and go under load: nothing is lost, first deliveries keep the order of their key', async () => {
