@@ -16,7 +16,7 @@ interface Lane<D> {
 const NOBODY = Object.freeze([]) as unknown as never[]
 
 /** So many lanes are kept at least. */
-const KEPT = 1024
+const KEPT = 8192
 
 /**
  * Order per key with parallelism across keys: at most one delivery of a key is ready or in flight, the others wait
