@@ -89,9 +89,9 @@ export class Message<Data = unknown> {
     return this.#checkedBy === by
   }
 
-  /** A copy whose data an event definition vouches for, as a value of `version`. Locals come along. */
-  checked<Other>(data: Other, by: object, version: number): Message<Other> {
-    if (version === this.version) return this.#copy(this, data, 'value', by)
+  /** A copy whose data an event definition vouches for, as a value of `version`, if that is another. Locals come along. */
+  checked<Other>(data: Other, by: object, version?: number): Message<Other> {
+    if (version === undefined) return this.#copy(this, data, 'value', by)
     const extensions = { ...this.extensions, eventversion: version }
     return this.#copy({ ...this.attributes(), extensions }, data, 'value', by)
   }

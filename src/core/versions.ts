@@ -50,8 +50,9 @@ export function decode(
   if (start < 0 || start > to) noWay(steps, target, message)
   for (let at = start + 1; at <= to; at++) if (steps[at]!.upcast === undefined) noWay(steps, target, message)
   const value = climb(steps, start, to, message, decodeData(message))
-  if (value instanceof Promise) return value.then((data) => message.checked(data, target, target.version))
-  return message.checked(value, target, target.version)
+  const raised = version === target.version ? undefined : target.version
+  if (value instanceof Promise) return value.then((data) => message.checked(data, target, raised))
+  return message.checked(value, target, raised)
 }
 
 function noWay(steps: readonly Step[], target: Step, message: Message): never {

@@ -12,20 +12,21 @@ export interface Entry {
  * upcast to the newest, or one for each version of its own.
  */
 export class Handlers {
-  readonly #types = new Map<string, Map<number, Entry>>()
+  readonly #types = new Map<string, Versions>()
 
   add(entry: Entry): void {
     const { type, target, exact } = entry.event
-    const versions = this.#types.get(type) ?? new Map<number, Entry>()
+    const versions = this.#types.get(type) ?? { only: entry, all: new Map<number, Entry>() }
     this.#types.set(type, versions)
-    if (versions.has(target)) {
+    if (versions.all.has(target)) {
       const which = exact ? ` (version ${target})` : ''
       throw new WaybillError(
         'DUPLICATE_HANDLER',
         `a handler for "${type}"${which} is registered already; one router handles a type once, use another router for a second handler`,
       )
     }
-    versions.set(target, entry)
+    versions.all.set(target, entry)
+    if (versions.all.size > 1) versions.only = undefined
   }
 
   get types(): string[] {
@@ -39,10 +40,14 @@ export class Handlers {
   /** The handler of exactly this version, or else of the nearest newer one, or else of the newest there is. */
   find(message: Message): Entry | undefined {
     const versions = this.#types.get(message.type)
-    if (versions === undefined) return undefined
-    if (versions.size === 1) for (const only of versions.values()) return only
-    return pick(versions, message.version)
+    return versions === undefined ? undefined : (versions.only ?? pick(versions.all, message.version))
   }
+}
+
+interface Versions {
+  /** The one there is, when there is only one. */
+  only: Entry | undefined
+  readonly all: Map<number, Entry>
 }
 
 function pick(versions: Map<number, Entry>, version: number): Entry | undefined {

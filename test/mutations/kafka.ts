@@ -78,9 +78,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'what is for another group is handled',
-    file: `${broker}/member.ts`,
-    find: 'if (only !== undefined && textOf(only) !== group) {',
-    replace: 'if (only !== undefined && group === undefined) {',
+    file: `${broker}/delivery.ts`,
+    find: 'return only !== undefined && textOf(only) !== group',
+    replace: 'return only !== undefined && group === undefined',
     test: `${tests}/faults.test.ts`,
     expects: 'to its group alone',
     needs,

@@ -1,7 +1,7 @@
 import { isAscii } from '../../core/data.ts'
 import { errorSummary, type RawMessage, WaybillError } from '../../core/index.ts'
 import type { KafkaRecord } from '../../drivers/kafka.ts'
-import { sizeOf } from './encoding.ts'
+import { ONLY_FOR, sizeOf, textOf } from './encoding.ts'
 import type { GroupSettings } from './group.ts'
 import type { BadRecord, KafkaDelivery, Partition } from './partition.ts'
 
@@ -28,6 +28,12 @@ export function deliveryOf(settings: GroupSettings, from: Partition, record: Kaf
   }
   const key = order === 'partition' ? from.name : keyOf(record, message)
   return { message, key, attempts, size: sizeOf(record) + BESIDE, from, record, buried: false, out: false }
+}
+
+/** Sent back for one group, which is not this one. */
+export function isForOthers({ headers }: KafkaRecord, group: string): boolean {
+  const only = headers[ONLY_FOR]
+  return only !== undefined && textOf(only) !== group
 }
 
 /** The key of the record, whoever wrote it; else that of the message. */

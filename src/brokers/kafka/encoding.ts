@@ -75,14 +75,15 @@ export function decoderOf(custom: KafkaDecode | undefined): Decoder {
   return ({ headers, value }) => {
     const type = headers['content-type']
     if (type === undefined) return fromBinary(headers, textIfPossible(value), 'ce_')
-    if (!(type instanceof Uint8Array) || !sameBytes(type, last.bytes)) last = contentOf(textOf(type))
+    const same = type instanceof Uint8Array && sameBytes(type, last.bytes)
+    if (!same) last = contentOf(textOf(type))
     if (last.structured) return fromStructured(value ?? '')
-    return fromBinary(headers, last.json ? textIfPossible(value) : value, 'ce_')
+    return fromBinary(headers, last.json ? textIfPossible(value) : value, 'ce_', false, same ? last.type : undefined)
   }
 }
 
 function contentOf(type: string) {
-  return { bytes: Buffer.from(type), structured: contentMode(type) === 'structured', json: isJsonType(type) }
+  return { type, bytes: Buffer.from(type), structured: contentMode(type) === 'structured', json: isJsonType(type) }
 }
 
 /** JSON is parsed faster from text. What is no UTF-8 is left to whoever says so. */

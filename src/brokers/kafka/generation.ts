@@ -1,6 +1,6 @@
 import { telemetry } from '../../core/index.ts'
 import type { KafkaAdmin, KafkaConsumer, KafkaOffset, KafkaPlace } from '../../drivers/kafka.ts'
-import { deliveryOf } from './delivery.ts'
+import { deliveryOf, isForOthers } from './delivery.ts'
 import { CLOSED, type GroupSettings, markOf, openMark } from './group.ts'
 import { type BadRecord, type KafkaDelivery, Partition, placeKey } from './partition.ts'
 
@@ -50,6 +50,10 @@ export class Generation {
         continue
       }
       idle = 0
+      if (isForOthers(record, this.#settings.group)) {
+        partition.done(record.offset)
+        continue
+      }
       const delivery = partition.returned(record) ?? deliveryOf(this.#settings, partition, record)
       if ('reason' in delivery) {
         this.bad.push(delivery)

@@ -1,7 +1,6 @@
 import { telemetry, WaybillError } from '../../core/index.ts'
-import type { ConsumerEvents, KafkaBatch, KafkaConsumer, KafkaPlace, KafkaRecord } from '../../drivers/kafka.ts'
+import type { ConsumerEvents, KafkaBatch, KafkaConsumer, KafkaPlace } from '../../drivers/kafka.ts'
 import { Waiters } from '../../flow/index.ts'
-import { ONLY_FOR, textOf } from './encoding.ts'
 import { beginGeneration, type Generation } from './generation.ts'
 import type { GroupSettings } from './group.ts'
 import { type Partition, placeKey } from './partition.ts'
@@ -127,7 +126,7 @@ export class Member implements ConsumerEvents {
     const partition = generation?.partitions.get(placeKey(batch))
     if (generation === undefined || partition === undefined) return false
     if (batch.from !== partition.position && !(await this.#follow(partition, batch))) return false
-    for (const record of batch.records) this.#accept(partition, record)
+    for (const record of batch.records) partition.offer(record)
     partition.position = batch.next
     await this.balance(partition)
     this.wake()
@@ -150,17 +149,6 @@ export class Member implements ConsumerEvents {
     telemetry.warning.publish({ where: this.#settings.where, message })
     partition.position = from
     return true
-  }
-
-  #accept(from: Partition, record: KafkaRecord): void {
-    const { group } = this.#settings
-    from.read(record.offset)
-    const only = record.headers[ONLY_FOR]
-    if (only !== undefined && textOf(only) !== group) {
-      from.done(record.offset)
-      return
-    }
-    from.offer(record)
   }
 
   /** A partition whose oldest record is not done for long is not read for ever. */

@@ -82,11 +82,8 @@ export class Partition implements KafkaPlace {
     return this.#order[this.#head] ?? this.position
   }
 
-  read(offset: number): void {
-    this.#order.push(offset)
-  }
-
   offer(record: KafkaRecord): void {
+    this.#order.push(record.offset)
     this.#waiting.push(record)
   }
 
