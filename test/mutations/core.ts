@@ -101,8 +101,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a message that was raised still says its old version',
     file: 'src/core/message.ts',
-    find: 'if (version === this.version) return',
-    replace: 'if (version > 0) return',
+    find: 'if (version === undefined) return',
+    replace: 'if (version !== 0) return',
     test: 'test/core/event.test.ts',
     expects: 'older versions are raised',
   },

@@ -45,7 +45,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a second handler replaces the first',
     file: 'src/router/handlers.ts',
-    find: 'if (versions.has(target)) {',
+    find: 'if (versions.all.has(target)) {',
     replace: 'if (false) {',
     test: 'test/router/router.test.ts',
     expects: 'a second one for a type',
