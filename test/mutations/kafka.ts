@@ -36,10 +36,18 @@ export const mutations: Mutation[] = [
   {
     name: 'under load everything waits for the timer to be committed',
     file: `${broker}/commits.ts`,
-    find: 'this.#failed || this.#unsaid >= MOST || ',
-    replace: 'this.#failed || ',
+    find: 'this.#unsaid >= MOST && !this.#underWay',
+    replace: 'false',
     test: `${tests}/commits.test.ts`,
     expects: 'no more than 1000 wait',
+  },
+  {
+    name: 'nobody waits for a commit that does not come back',
+    file: `${broker}/commits.ts`,
+    find: 'if (this.#failed || this.#clock.monotonic() >= this.#began + EVERY) await this.now()',
+    replace: 'if (this.#failed) await this.now()',
+    test: `${tests}/commits.test.ts`,
+    expects: 'until it is late',
   },
   {
     name: "a commit that failed by itself is nobody's concern",

@@ -8,7 +8,8 @@ const EVERY = 50
 /**
  * When to commit what is done. A commit is a round trip, whether for one record or a thousand: each batch of a few
  * would cost more in commits than in work. So what is done is said at once when nothing was for a while, and then
- * together with what follows it.
+ * together with what follows it. Under load nobody waits for the answer, unless it takes too long: it stands behind the
+ * records that are on their way on the same connection.
  */
 export class Commits {
   readonly #clock: Clock
@@ -18,6 +19,7 @@ export class Commits {
   #unsaid = 0
   #failed = false
   #waiting = false
+  #underWay = false
   #turn: Promise<unknown> = Promise.resolve()
 
   constructor(clock: Clock, commit: () => Promise<void>) {
@@ -29,7 +31,8 @@ export class Commits {
   async done(count: number): Promise<void> {
     this.#unsaid += count
     // After a failure whoever settles is to hear of it, and to wait.
-    if (this.#failed || this.#unsaid >= MOST || this.#clock.monotonic() >= this.#began + EVERY) await this.now()
+    if (this.#failed || this.#clock.monotonic() >= this.#began + EVERY) await this.now()
+    else if (this.#unsaid >= MOST && !this.#underWay) this.now().catch(() => {})
     else if (!this.#waiting) void this.#later()
   }
 
@@ -50,6 +53,7 @@ export class Commits {
     const unsaid = this.#unsaid
     this.#began = this.#clock.monotonic()
     this.#unsaid = 0
+    this.#underWay = true
     try {
       await this.#commit()
       this.#failed = false
@@ -57,6 +61,8 @@ export class Commits {
       this.#unsaid += unsaid
       this.#failed = true
       throw error
+    } finally {
+      this.#underWay = false
     }
   }
 

@@ -31,6 +31,39 @@ test('no more than 1000 wait, however soon they were done', async () => {
   expect(asked.commits).toBe(4)
 })
 
+test('while one is on its way work goes on, until it is late', async () => {
+  const clock = new FakeClock()
+  const answers: (() => void)[] = []
+  const commits = new Commits(clock, () => new Promise((resolve) => void answers.push(resolve)))
+  const first = commits.done(1)
+  await clock.settle()
+  answers.shift()!()
+  await first
+  await commits.done(1000)
+  await clock.settle()
+  expect(answers).toHaveLength(1)
+  // As many as may be: there is one at a time.
+  for (let i = 0; i < 5; i++) await commits.done(1000)
+  await clock.advance(49)
+  expect(answers).toHaveLength(1)
+  await clock.advance(1)
+  let waited = true
+  const late = commits.done(1).then(() => {
+    waited = false
+  })
+  await clock.settle()
+  expect([answers.length, waited]).toEqual([1, true])
+  answers.shift()!()
+  await clock.settle()
+  // What had gathered, by whoever asked for it first.
+  expect([answers.length, waited]).toEqual([1, true])
+  while (waited) {
+    answers.shift()?.()
+    await clock.settle()
+  }
+  await late
+})
+
 test('what failed is told to the next that settles, which tries it again', async () => {
   const { clock, asked, commits } = counted()
   await commits.done(1)
