@@ -4,9 +4,12 @@ import { loadMutations, rot } from '../mutations/mutation.ts'
 import { boundaries } from './boundaries.ts'
 import { exports } from './exports.ts'
 import { files } from './files.ts'
+import { gone } from './gone.ts'
 import { lockfile } from './lockfile.ts'
+import { names } from './names.ts'
 import { atMost, type Findings, failure, root, runBin } from './run.ts'
 import { smoke } from './smoke.ts'
+import { walk } from './walk.ts'
 import { words } from './words.ts'
 
 /** `npm run check [-- names…] [--json]`: what must hold for every commit, one line each. */
@@ -21,6 +24,9 @@ const checks: Record<string, () => Findings | Promise<Findings>> = {
   lockfile,
   words,
   files,
+  names,
+  walk,
+  gone,
 }
 
 /**
@@ -67,8 +73,10 @@ async function perform(name: string): Promise<Result> {
   return { name, ok: findings.problems.length === 0, ms: Math.round(performance.now() - started), ...findings }
 }
 
-function show({ name, ok, ms, problems, warnings = [] }: Result): void {
-  const note = ok && warnings.length > 0 ? `  (${warnings.length} to look at)` : ''
+function show({ name, ok, ms, problems, warnings = [], notes = [] }: Result): void {
+  const looked = ok && warnings.length > 0 ? [`${warnings.length} to look at`] : []
+  const said = [...notes, ...looked]
+  const note = said.length > 0 ? `  (${said.join(', ')})` : ''
   console.log(`${name.padEnd(12)}${ok ? 'ok    ' : 'FAILED'}${(ms / 1000).toFixed(1).padStart(7)} s${note}`)
   for (const text of [...problems, ...warnings]) console.log(text.replace(/^/gm, '    '))
 }

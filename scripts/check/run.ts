@@ -11,6 +11,8 @@ export const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
 export interface Findings {
   problems: string[]
   warnings?: string[]
+  /** What a person may want to know although all is well: a count, a size. */
+  notes?: string[]
 }
 
 export interface Finished {

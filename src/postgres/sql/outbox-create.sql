@@ -1,6 +1,6 @@
 -- The outbox, version 1. Run by migrate(), or printed for the user's own migration tool.
 --
--- {{primary}} and {{storage}} are those of a plain table or of one in time partitions, see migrate-outbox.ts.
+-- {{primary}} and {{storage}} are those of a plain table or of one in time partitions, see migrate-tables.ts.
 -- {{outbox}} the events, {{terms}} who may settle, {{members}} which relays live, {{audit}} what people did.
 --
 -- A fresh row enters two indexes only: its primary key and, being ready, {{outbox_ready}}; each index more would cost

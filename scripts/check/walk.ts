@@ -1,0 +1,70 @@
+import { existsSync } from 'node:fs'
+import { join, posix } from 'node:path'
+import { importsOf } from './imports.ts'
+import { type Findings, root } from './run.ts'
+import { readText, type TextFile } from './tracked.ts'
+
+/**
+ * The files one opens to follow one event: enqueued in a PostgreSQL transaction, published by a relay to RabbitMQ,
+ * handled in another transaction, settled. Helpers one passes through (names, waiting, deadlines, set-up) do not count.
+ * docs/internals.md tells the same way in words.
+ */
+export const WALK: readonly string[] = [
+  ...of('core', 'event', 'versions', 'message', 'data', 'cloudevents-binary', 'acking'),
+  ...of('outbox', 'event-checks', 'unit-of-work', 'middleware', 'relay'),
+  ...of('postgres', 'postgres', 'postgres-outbox', 'outbox', 'event-row', 'inbox', 'unit-of-work'),
+  ...of('postgres', 'reader', 'leadership', 'owner-source', 'owner-scan', 'owner-floor', 'row', 'becoming', 'wake'),
+  ...['enqueue-one', 'scan-ready', 'settle-published', 'inbox-receive'].map((name) => `src/postgres/sql/${name}.sql`),
+  ...of('drivers', 'sql-of', 'pg', 'pg-connection', 'transaction', 'amqp', 'amqp-steady'),
+  ...of('flow', 'worker', 'flow', 'pump', 'call', 'hand', 'lanes', 'window', 'breaker', 'settler'),
+  ...of('flow', 'source', 'publisher', 'outcome', 'step', 'timed-step', 'handled'),
+  ...of('brokers/rabbitmq', 'rabbitmq', 'publisher', 'sender', 'encoding', 'source', 'session', 'unacked'),
+  ...of('router', 'consumer', 'router', 'handlers', 'middleware', 'batcher'),
+]
+
+/** What users import, or what a driver's recogniser picks: nothing on the way names these. */
+const ENTRIES = [
+  'postgres/postgres',
+  'outbox/middleware',
+  'outbox/relay',
+  'brokers/rabbitmq/rabbitmq',
+  'drivers/pg',
+].map((name) => `src/${name}.ts`)
+
+/** More than so many is a way nobody walks. */
+export const MOST = 62
+
+export function walk(): Findings {
+  const missing = WALK.filter((path) => !existsSync(join(root, path))).map((path) => `${path} does not exist`)
+  const problems = missing.length > 0 ? missing : apart(readText([...WALK]))
+  if (WALK.length > MOST) problems.push(`${WALK.length} files are on one event's way; at most ${MOST} may be`)
+  return { problems, notes: [`${WALK.length} files`] }
+}
+
+/** Files that no other on the way names: whoever follows the imports would never come to them. */
+export function apart(files: readonly TextFile[]): string[] {
+  const named = new Set(files.flatMap(({ path, text }) => namedBy(path, text)))
+  return files
+    .filter(({ path }) => !named.has(path) && !ENTRIES.includes(path))
+    .map(({ path }) => `${path} is on the way, but no other file on it imports it`)
+}
+
+function namedBy(path: string, text: string): string[] {
+  if (!path.endsWith('.ts')) return []
+  const folder = posix.dirname(path)
+  const imported = importsOf(path, text).flatMap(({ specifier }) => {
+    if (!specifier?.startsWith('.')) return []
+    const target = posix.join(folder, specifier)
+    // Through a folder's index every file of the folder is within reach.
+    return target.endsWith('/index.ts')
+      ? WALK.filter((other) => posix.dirname(other) === posix.dirname(target))
+      : [target]
+  })
+  const statements = [...text.matchAll(/sql(?:\['|\.)([\w-]+)/g)].map(([, name]) => `${folder}/sql/${name}.sql`)
+  const quoted = [...text.matchAll(/'([\w-]+)'/g)].map(([, name]) => `${folder}/sql/${name}.sql`)
+  return [...imported, ...statements, ...quoted]
+}
+
+function of(folder: string, ...names: string[]): string[] {
+  return names.map((name) => `src/${folder}/${name}.ts`)
+}
