@@ -1,0 +1,48 @@
+import type { Mutation } from '../../scripts/mutations/mutation.ts'
+
+const file = 'src/outbox/relay.ts'
+const test = 'test/relay/defaults.test.ts'
+const fault = (name: string, find: string, replace: string, expects: string): Mutation => {
+  return { name, file, find, replace, test, expects }
+}
+
+/** A default that changes unnoticed changes every service that relies on it. */
+export const mutations: Mutation[] = [
+  fault(
+    'a relay takes 10 at first',
+    'const { batch = 100, concurrency',
+    'const { batch = 10, concurrency',
+    'takes 100',
+  ),
+  fault('a relay never takes more than 900', 'Math.max(1000, batch)', 'Math.max(900, batch)', 'up to 1000'),
+  fault('an idle relay looks every 2 s at first', "poll = '1s'", "poll = '2s'", 'looks again after 1 s'),
+  fault('an idle relay looks every 10 s in the end', "maxPoll = '5s'", "maxPoll = '10s'", 'doubling to 5 s'),
+  fault('a relay asks for a lease of 30 s', "options.lease ?? '60s'", "options.lease ?? '30s'", 'lease of 60 s'),
+  fault('a relay gives up after 20 attempts', 'attempts = 25, backoff', 'attempts = 20, backoff', '25 attempts'),
+  fault('a reader gives up after 20 attempts', 'options.attempts ?? 25', 'options.attempts ?? 20', '25 attempts'),
+  fault('a relay publishes one batch at a time', 'concurrency = 2', 'concurrency = 1', 'two batches at once'),
+  fault('a relay that stops waits 1 s', "grace = '10s'", "grace = '1s'", 'for 10 s'),
+  fault('a relay is not woken', 'options.wake ?? true', 'options.wake ?? false', 'is woken'),
+  fault(
+    'a relay removes what it has published',
+    'options.deleteOnPublish ?? false',
+    'options.deleteOnPublish ?? true',
+    'keeps what it has published',
+  ),
+  {
+    ...fault('the pause between tries ends at 10 minutes', "options.max ?? '60s'", "options.max ?? '600s'", 'to 60 s'),
+    file: 'src/core/backoff.ts',
+  },
+  {
+    ...fault('the jitter of a pause is 1 s', "options.jitter ?? '200ms'", "options.jitter ?? '1s'", 'up to 200 ms'),
+    file: 'src/core/backoff.ts',
+  },
+  {
+    ...fault('probes of a destination end at 5 minutes', "max: '30s'", "max: '300s'", 'doubling to 30 s'),
+    file: 'src/flow/retry-policy.ts',
+  },
+  {
+    ...fault('an outbox as a source has a lease of 30 s', "options.lease ?? '60s'", "options.lease ?? '30s'", 'source'),
+    file: 'src/outbox/source.ts',
+  },
+]
