@@ -162,4 +162,30 @@ export const mutations: Mutation[] = [
     test: 'test/core/clock.test.ts',
     expects: 'longer than a timer can hold',
   },
+  {
+    name: 'events with foreign ids get others than before',
+    file: 'src/core/name-uuid.ts',
+    find: '6f1f8a04-6b0e-5c3a-9f0e-3a9d7f6c2b51',
+    replace: '6f1f8a04-6b0e-5c3a-9f0e-3a9d7f6c2b52',
+    test: 'test/core/name-uuid.test.ts',
+    expects: 'an event of',
+  },
+  {
+    name: 'source and id of an event run into one another',
+    file: 'src/core/name-uuid.ts',
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the text of the file.
+    find: '${source}\\0${id}',
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the text of the file.
+    replace: '${source}${id}',
+    test: 'test/core/name-uuid.test.ts',
+    expects: 'an event of',
+  },
+  {
+    name: 'due events get other ids than before',
+    file: 'src/redis/due.ts',
+    find: '0f5d7a52-7a0c-5d5b-8b7e-5f2f6a1c9d34',
+    replace: '0f5d7a52-7a0c-5d5b-8b7e-5f2f6a1c9d35',
+    test: 'test/core/name-uuid.test.ts',
+    expects: 'an intent that is due',
+  },
 ]
