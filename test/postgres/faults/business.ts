@@ -4,6 +4,10 @@ import type { Postgres } from '../../../src/postgres/index.ts'
 
 /** What processes of a test share. It imports no test runner: children cannot. */
 export const Placed = event<{ n: number }>('order.placed')
+export const Invoiced = event<{ of: number; part: number }>('order.invoiced')
+
+/** The tables of the consuming service: what it sends is kept apart from what it receives. */
+export const BILLING = { outbox: { table: 'billing_outbox' } }
 
 /** Events and the business's own record of them, in one transaction. */
 export async function commit(db: Postgres<pg.PoolClient>, events: readonly Message[]): Promise<void> {

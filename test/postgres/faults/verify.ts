@@ -168,3 +168,15 @@ export async function effectProblems(pool: pg.Pool): Promise<string[]> {
   )
   return rows.map(({ id, times }) => `effects: ${id} had its effect ${times} times`)
 }
+
+/** Every event has caused two others, each once, which are in the outbox of the consumer. */
+export async function outputProblems(pool: pg.Pool): Promise<string[]> {
+  const { rows } = await pool.query(
+    `SELECT COALESCE(ledger.event_id::text, output.cause) AS id, array_agg(output.part ORDER BY output.part) AS parts
+     FROM ledger FULL JOIN (
+       SELECT attributes -> 'extensions' ->> 'causationid' AS cause, payload ->> 'part' AS part FROM billing_outbox
+     ) AS output ON output.cause = ledger.event_id::text GROUP BY 1`,
+  )
+  const wrong = rows.filter(({ parts }) => parts.join() !== '1,2')
+  return wrong.map(({ id, parts }) => `outputs: ${id} has caused ${parts.join()}, not 1,2`)
+}
