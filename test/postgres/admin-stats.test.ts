@@ -83,7 +83,7 @@ describe.each(['postgres', 'postgres15'] as const)(`stats of ${ROWS} rows on %s`
     await t.query(`DELETE FROM outbox WHERE state = 'published' AND sequence < ${ROWS * 0.2}`)
     // A backend tells the others of what it has counted within ten seconds of idling.
     await expect.poll(() => near(['ready', 'dead', 'published']).then(() => true), { timeout: 20_000 }).toBe(true)
-    // What no vacuum has seen has to be looked at in the table: about 4,530.
-    expect(await blocks(t)).toBeLessThan(5400)
+    // What no vacuum has seen has to be looked at in the table, and what was removed is still in the indexes: about 4,530.
+    expect(await blocks(t)).toBeLessThan(scale({ test: 5400, full: 10_000, torture: 60_000 }))
   })
 })
