@@ -87,4 +87,13 @@ export const mutations: Mutation[] = [
     expects: 'its hash',
     needs,
   },
+  {
+    name: 'what is ready is looked for among all that is not published',
+    file,
+    find: "ON {{outbox}} (sequence) WHERE state = 'ready'",
+    replace: "ON {{outbox}} (sequence) WHERE state <> 'published'",
+    test: 'test/postgres/claim-cost.test.ts',
+    expects: 'cost the same',
+    needs,
+  },
 ]

@@ -45,4 +45,14 @@ export const mutations: Mutation[] = [
     ...fault('an outbox as a source has a lease of 30 s', "options.lease ?? '60s'", "options.lease ?? '30s'", 'source'),
     file: 'src/outbox/source.ts',
   },
+  {
+    ...fault('a relay looks as often as it likes', 'poll: { base: poll, max: maxPoll }', 'poll: {}', 'as often as'),
+    test: 'test/postgres/polling.test.ts',
+    needs: ['postgres'],
+  },
+  {
+    ...fault('a relay takes as many as it likes', 'size: this.#maxBatch', 'size: 1000', 'no more are taken'),
+    test: 'test/postgres/polling.test.ts',
+    needs: ['postgres'],
+  },
 ]
