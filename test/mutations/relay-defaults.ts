@@ -55,4 +55,22 @@ export const mutations: Mutation[] = [
     test: 'test/postgres/polling.test.ts',
     needs: ['postgres'],
   },
+  {
+    name: 'what a publish function throws is taken for success',
+    file: 'src/flow/outcome.ts',
+    find: 'return outcomeOf(error)',
+    replace: 'return error === undefined ? outcomeOf(error) : OK',
+    test: 'test/relay/function.test.ts',
+    expects: 'the outcome of that message alone',
+    needs: ['postgres'],
+  },
+  {
+    name: 'a cleaner runs every minute, whatever it is told',
+    file: 'src/outbox/cleaner.ts',
+    find: 'super({ name, every, clock',
+    replace: "super({ name, every: every === undefined ? every : '1m', clock",
+    test: 'test/postgres/cleaner.test.ts',
+    expects: 'as often as it is told',
+    needs: ['postgres', 'postgres15'],
+  },
 ]

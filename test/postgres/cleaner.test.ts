@@ -214,6 +214,21 @@ describe('the cleaner itself', () => {
     await other.stop()
   })
 
+  test('runs as often as it is told, in batches as large as it is told', async () => {
+    const clock = new FakeClock()
+    const one = store('one', 0)
+    const cleaner = await new Cleaner({ of: one, every: '10s', batch: 7, clock }).start()
+    await clock.advance(0)
+    expect(one.asked).toEqual([{ limit: 7 }])
+    await clock.advance(9999)
+    expect(one.asked).toHaveLength(1)
+    await clock.advance(1)
+    expect(one.asked).toHaveLength(2)
+    await clock.advance(20_000)
+    expect(one.asked).toHaveLength(4)
+    await cleaner.stop()
+  })
+
   test('a store that fails does not keep the others from their turn, and is told', async () => {
     const bad: Cleanable = { name: 'bad', clean: () => Promise.reject(new Error('away')) }
     const good = store('good', 5)
