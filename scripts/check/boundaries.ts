@@ -41,6 +41,7 @@ const loadable = [...stores, 'brokers']
 const coreBuiltins: Record<string, string> = {
   'node:diagnostics_channel': 'telemetry that costs nothing without a subscriber',
   'node:crypto': 'random ids, and name-based ids for foreign messages',
+  'node:util': 'whether something that was thrown is a Proxy',
   'node:async_hooks': 'the ambient transaction (AsyncLocalStorage)',
 }
 

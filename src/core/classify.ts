@@ -1,5 +1,6 @@
 import { Reject, Unavailable, WaybillError } from './errors.ts'
 import { RetryLater } from './retry-later.ts'
+import { causesOf } from './thrown.ts'
 
 /**
  * What an error says about trying again:
@@ -65,12 +66,30 @@ const DOWN_CODES = new Set(['UNSUPPORTED_SERVER', 'NOT_DURABLE'])
  * guess; the attempt limit ends what never succeeds.
  */
 export const classify: Classify = (error) => {
-  for (let at: unknown = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth++) {
-    const kind = classifyOne(at)
+  for (const one of causesOf(error)) {
+    const kind = classifyOne(one)
     if (kind !== undefined) return kind
   }
   return 'transient'
 }
+
+/**
+ * A user's classifier under guard. It is given what was thrown as it was; one that throws, or that says nothing we know,
+ * leaves the verdict to ours.
+ */
+export function classifier(given: Classify | undefined): Classify {
+  if (given === undefined) return classify
+  return (error) => {
+    try {
+      const kind = given(error)
+      return KINDS.has(kind) ? kind : classify(error)
+    } catch {
+      return classify(error)
+    }
+  }
+}
+
+const KINDS: ReadonlySet<unknown> = new Set<ErrorKind>(['transient', 'permanent', 'down'])
 
 function classifyOne(error: Error): ErrorKind | undefined {
   if (error instanceof Unavailable) return 'down'

@@ -1,7 +1,7 @@
 export { type Acking, acking, DONE, RELEASE, type Settlement, sharedAcking } from './acking.ts'
 export { type Attributes, checkAttributes, type Extensions, type ExtensionValue } from './attributes.ts'
 export { type Backoff, type BackoffOptions, backoff } from './backoff.ts'
-export { type Classify, classify, type ErrorKind } from './classify.ts'
+export { type Classify, classifier, classify, type ErrorKind } from './classify.ts'
 export { type Clock, systemClock } from './clock.ts'
 export {
   BATCH_TYPE,
@@ -15,7 +15,8 @@ export {
 export { type BinaryMessage, fromBinary, toBinary } from './cloudevents-binary.ts'
 export { decodeData, encodeData, isJsonType } from './data.ts'
 export { type Duration, milliseconds } from './duration.ts'
-export { errorSummary, MAX_ERROR_LENGTH, Reject, Unavailable, WaybillError } from './errors.ts'
+export { errorSummaries, errorSummary, MAX_ERROR_LENGTH } from './error-summary.ts'
+export { Reject, Unavailable, WaybillError } from './errors.ts'
 export {
   type EventData,
   type EventDefinition,
@@ -42,5 +43,6 @@ export {
   telemetry,
   warnOnce,
 } from './telemetry.ts'
+export { asError, causesOf } from './thrown.ts'
 export { formatUuid, isUuid, uuidv7 } from './uuid.ts'
 export type { OnNewer } from './versions.ts'

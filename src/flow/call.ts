@@ -1,4 +1,5 @@
 import type { Message } from '../core/index.ts'
+import { checkedOutcome } from './outcome.ts'
 import { OK, type Outcome } from './publisher.ts'
 import type { Delivery } from './source.ts'
 
@@ -38,8 +39,13 @@ export function failuresAmong(outcomes: readonly Outcome[], count: number): read
   if (outcomes.length !== count) {
     throw new TypeError(`the step answered ${outcomes.length} outcomes for ${count} messages; it must answer one each`)
   }
-  for (const outcome of outcomes) if (outcome !== OK && outcome.kind !== 'ok') return outcomes
+  for (const outcome of outcomes) if (outcome !== OK) return checkedOutcomes(outcomes)
   return undefined
+}
+
+function checkedOutcomes(outcomes: readonly Outcome[]): readonly Outcome[] | undefined {
+  const checked = outcomes.map(checkedOutcome)
+  return checked.every((outcome) => outcome === OK) ? undefined : checked
 }
 
 export function downIn(outcomes: readonly Outcome[]): Extract<Outcome, { kind: 'down' }> | undefined {

@@ -1,14 +1,49 @@
-import { type Classify, classify, describe, RetryLater, WaybillError } from '../core/index.ts'
+import { asError, type Classify, classify, describe, RetryLater, WaybillError } from '../core/index.ts'
 import { OK, type Outcome, type Publisher, type PublisherLike } from './publisher.ts'
 
-/** What an error thrown for one message says about it. */
-export function outcomeOf(error: unknown, kindOf: Classify = classify): Outcome {
+/** What was thrown for one message says about it. The classifier may be a user's: it is shown what was thrown. */
+export function outcomeOf(thrown: unknown, kindOf: Classify = classify): Outcome {
+  const error = asError(thrown)
   if (error instanceof RetryLater) {
-    return { kind: 'failed', error, after: error.delay, ...(error.charged ? {} : { charged: false }) }
+    return { kind: 'failed', error, after: delayOf(error.delay), ...(error.charged ? {} : { charged: false }) }
   }
-  const kind = kindOf(error)
+  const kind = kindOf(thrown)
   if (kind === 'permanent') return { kind: 'rejected', error }
   return kind === 'down' ? { kind, error } : { kind: 'failed', error }
+}
+
+/** The same outcome, safe to read: a publisher may be foreign. Throws for what is none. */
+export function checkedOutcome(given: Outcome): Outcome {
+  if (given === OK) return given
+  const { kind, error, after, charged } = read(given)
+  if (kind === 'ok') return OK
+  if (kind === 'rejected' || kind === 'down') return { kind, error: asError(error) }
+  if (kind === 'failed') {
+    const pause = after === undefined ? {} : { after: delayOf(after) }
+    return { kind, error: asError(error), ...pause, ...(charged === false ? { charged } : {}) }
+  }
+  throw noOutcome()
+}
+
+function read(given: unknown): { kind?: unknown; error?: unknown; after?: unknown; charged?: unknown } {
+  try {
+    const { kind, error, after, charged } = given as Record<string, unknown>
+    return { kind, error, after, charged }
+  } catch {
+    throw noOutcome()
+  }
+}
+
+function noOutcome(): WaybillError {
+  const text = 'the publisher answered what is no outcome; its kind must be ok, failed, rejected or down'
+  return new WaybillError('BAD_PUBLISHER', text)
+}
+
+/** The longest pause that every store can hold: a year. */
+const LONGEST = 365 * 86_400_000
+
+function delayOf(after: unknown): number {
+  return typeof after === 'number' && after >= 0 ? Math.min(after, LONGEST) : 0
 }
 
 /** A publisher from whatever was given; a plain function is called once per message, all of a batch at once. */

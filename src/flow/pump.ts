@@ -1,4 +1,4 @@
-import { type Message, telemetry } from '../core/index.ts'
+import { asError, type Message, telemetry } from '../core/index.ts'
 import { Breaker, type BreakerSettings } from './breaker.ts'
 import { Call, downIn, failuresAmong } from './call.ts'
 import type { Changes } from './changes.ts'
@@ -151,7 +151,7 @@ export class Pump<D extends Delivery<Message>> {
     try {
       await this.#session.note!(call.run[0]!)
     } catch (error) {
-      if (this.#landed(call)) this.#fellTogether(call, error, call.run)
+      if (this.#landed(call)) this.#fellTogether(call, asError(error), call.run)
       this.#next(call)
       return
     }
@@ -204,7 +204,8 @@ export class Pump<D extends Delivery<Message>> {
     let failures: readonly Outcome[] | undefined
     try {
       failures = failuresAmong(await batch(run, this.#abort.signal), run.length)
-    } catch (error) {
+    } catch (thrown) {
+      const error = asError(thrown)
       failures = run.map(() => ({ kind: 'down', error }))
     }
     if (failures === undefined) this.#succeeded(call)

@@ -4,7 +4,7 @@ import {
   backoff,
   type Classify,
   checkOptions,
-  classify,
+  classifier,
   errorSummary,
   oneOf,
   type Random,
@@ -40,7 +40,7 @@ export function retryPolicy(where: string, options: RetryOptions = {}, random?: 
   const jittered = random === undefined ? {} : { random }
   const delay = backoff(options.backoff, `${where}.backoff`, jittered)
   return {
-    classify: options.classify === undefined ? classify : harmless(options.classify),
+    classify: classifier(options.classify),
     breaker: backoff(options.breaker, `${where}.breaker`, { min: '200ms', max: '30s', ...jittered }),
     deadKey: oneOf(`${where}.deadKey`, options.deadKey ?? 'block', ['block', 'continue']),
     decide(attempts, { kind, error, ...rest }) {
@@ -50,16 +50,5 @@ export function retryPolicy(where: string, options: RetryOptions = {}, random?: 
       if (charged && spent >= limit) return { kind: 'dead', reason: `${spent} attempts: ${errorSummary(error)}`, error }
       return { kind: 'retry', after: after ?? delay(spent), error, charged }
     },
-  }
-}
-
-/** A classifier that throws has said nothing, and must not take the message with it. */
-function harmless(given: Classify): Classify {
-  return (error) => {
-    try {
-      return given(error)
-    } catch {
-      return classify(error)
-    }
   }
 }

@@ -83,8 +83,8 @@ describe('the summary of an error', () => {
     ['name, code, message', sql('23505'), 'Error [23505]: failed'],
     ['our own', new Reject('no such customer'), 'Reject [REJECTED]: no such customer'],
     ['one line', new Error('a\n  b\tc'), 'Error: a b c'],
-    ['not an error', 'secret', 'non-error thrown (string)'],
-    ['null', null, 'non-error thrown (null)'],
+    ['not an error', 'secret', 'Error: non-error thrown (string)'],
+    ['null', null, 'Error: non-error thrown (null)'],
     [
       'a constraint keeps its name',
       new Error('duplicate key value violates unique constraint "orders_pkey"'),

@@ -1,0 +1,120 @@
+import { WaybillError } from './errors.ts'
+import { causesOf } from './thrown.ts'
+
+/** Longest error text that is stored with a message or logged. */
+export const MAX_ERROR_LENGTH = 500
+
+/** How much of a message is looked at. What is cut off is gone before anything searches it. */
+const MAX_READ = 2000
+
+/** Of an error that has causes, so that there is room for these. */
+const MAX_FIRST = 300
+
+/** The error and three causes are enough to see what happened. */
+const MAX_CAUSES = 3
+
+/**
+ * The summary of an error that is safe to keep: name, code and message of it and of its causes, one line, bounded:
+ * `TypeError: fetch failed < Error [ECONNREFUSED]: connect ECONNREFUSED 127.0.0.1:80`. It never holds data: some drivers
+ * put values into `detail` or `where`, which are never read, and into quotes or behind a brace, where nothing is kept.
+ * It fits into any store: no NUL, no half characters. Never throws, and takes no longer for a long text.
+ */
+export function errorSummary(error: unknown): string {
+  const [first, ...causes] = errorSummaries(error)
+  let text = causes.length === 0 ? first! : bounded(first!, MAX_FIRST)
+  // Some of ours repeat their cause.
+  for (const cause of causes) if (!text.includes(cause)) text += ` < ${cause}`
+  return bounded(text, MAX_ERROR_LENGTH)
+}
+
+/** The same in parts: the error, then its causes. */
+export function errorSummaries(error: unknown): readonly string[] {
+  return causesOf(error)
+    .slice(0, 1 + MAX_CAUSES)
+    .map((one) => bounded(summaryOfOne(one), MAX_ERROR_LENGTH))
+}
+
+function summaryOfOne(error: Error): string {
+  const text = redacted(error)
+  return text === '' ? labelOf(error) : `${labelOf(error)}: ${text}`
+}
+
+/** A name or a code is a word; anything else there may be data. */
+const WORD = /^[\w$.:-]{1,64}$/
+
+function labelOf(error: Error): string {
+  const { code } = error as { code?: unknown }
+  const name = WORD.test(error.name) ? error.name : 'Error'
+  return typeof code === 'number' || (typeof code === 'string' && WORD.test(code)) ? `${name} [${code}]` : name
+}
+
+function redacted(error: Error): string {
+  const { message } = error
+  const cut = message.length > MAX_READ
+  const line = wellFormed(cut ? message.slice(0, MAX_READ) : message)
+    .replace(CONTROLS, ' ')
+    .trim()
+  // Our own errors quote names and attributes, never data; but the text of a Reject is the user's.
+  return error instanceof WaybillError ? withoutJson(line) : withoutQuotes(withoutBraces(line), cut)
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what no line and no store should hold
+const CONTROLS = /[\s\u0000-\u001f\u007f-\u009f]+/g
+
+/** Nothing behind a brace or a bracket. */
+function withoutBraces(line: string): string {
+  const at = line.search(/[[{]/)
+  return at < 0 ? line : `${line.slice(0, at)}…`
+}
+
+function withoutJson(line: string): string {
+  const at = line.search(/[[{] ?["'[{]/)
+  return (at < 0 ? line : `${line.slice(0, at)}…`).replace(/"[^"]{65,}("|$)/g, '"…"')
+}
+
+/** What PostgreSQL quotes after these is the name of something in the schema. */
+const NAMED =
+  /\b(?:column|constraint|database|encoding|function|index|operator|policy|relation|role|schema|sequence|statement|table|trigger|type|view) $/
+
+/** Such a name; data mostly looks otherwise. */
+const IDENTIFIER = /^[A-Za-z_][\w$]{0,62}$/
+
+const QUOTE = /["'`“”„‘’‚«»‹›]/g
+
+/**
+ * Everything from the first quote on, up to the last: data may itself hold quotes. One that is not closed goes to the end.
+ * Names of the schema stay.
+ */
+function withoutQuotes(line: string, cut: boolean): string {
+  const quotes = [...line.matchAll(QUOTE)].map(({ index }) => index).filter((at) => !isApostrophe(line, at))
+  let first = 0
+  while (first + 1 < quotes.length && isNamed(line, quotes[first]!, quotes[first + 1]!)) first += 2
+  const from = quotes[first]
+  if (from === undefined) return line
+  const last = quotes.at(-1)!
+  const closed = last > from && !cut
+  return `${line.slice(0, from)}"…"${closed ? line.slice(last + 1) : ''}`
+}
+
+function isNamed(line: string, open: number, close: number): boolean {
+  return (
+    line[open] === '"' &&
+    line[close] === '"' &&
+    IDENTIFIER.test(line.slice(open + 1, close)) &&
+    NAMED.test(line.slice(Math.max(0, open - 12), open))
+  )
+}
+
+/** As in "can't". */
+function isApostrophe(line: string, at: number): boolean {
+  return /^[A-Za-z]['’](?:s|t|re|ve|ll|d|m)\b/.test(line.slice(Math.max(0, at - 1), at + 4))
+}
+
+function bounded(text: string, most: number): string {
+  return text.length > most ? `${wellFormed(text.slice(0, most - 1))}…` : text
+}
+
+/** Half a character, which a cut may leave, is refused by stores. */
+function wellFormed(text: string): string {
+  return text.replace(/\p{Cs}/gu, '\ufffd')
+}
