@@ -1,5 +1,5 @@
 import { WaybillError } from './errors.ts'
-import { causesOf } from './thrown.ts'
+import { causesOf, firstOf } from './thrown.ts'
 
 /** Longest error text that is stored with a message or logged. */
 export const MAX_ERROR_LENGTH = 500
@@ -29,7 +29,9 @@ export function errorSummary(error: unknown): string {
 
 /** The same in parts: the error, then its causes. */
 export function errorSummaries(error: unknown): readonly string[] {
-  return causesOf(error)
+  const chain = causesOf(error)
+  const first = firstOf(chain.at(-1)!)
+  return [...chain, ...(first === undefined ? [] : [first])]
     .slice(0, 1 + MAX_CAUSES)
     .map((one) => bounded(summaryOfOne(one), MAX_ERROR_LENGTH))
 }

@@ -1,7 +1,7 @@
 export { type Acking, acking, DONE, RELEASE, type Settlement, sharedAcking } from './acking.ts'
 export { type Attributes, checkAttributes, type Extensions, type ExtensionValue } from './attributes.ts'
 export { type Backoff, type BackoffOptions, backoff } from './backoff.ts'
-export { type Classify, classifier, classify, type ErrorKind } from './classify.ts'
+export { type Classify, classifier, classify, classifyPublish, type ErrorKind } from './classify.ts'
 export { type Clock, systemClock } from './clock.ts'
 export {
   BATCH_TYPE,

@@ -53,7 +53,8 @@ function at(value: unknown, path: readonly PropertyKey[]): unknown {
 
 /** Some libraries say what they received, and payloads must not reach logs and error columns. */
 function withoutValues(message: string, value: unknown): string {
-  let text = message.replace(/ \(was .*\)$/s, '')
+  const was = message.endsWith(')') ? message.indexOf(' (was ') : -1
+  let text = was < 0 ? message : message.slice(0, was)
   for (const leaf of leaves(value, [])) {
     const quoted = JSON.stringify(leaf)
     text = text.replaceAll(quoted, '…')

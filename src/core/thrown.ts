@@ -24,17 +24,21 @@ export function asError(given: unknown): Error {
   }
 }
 
-/** The error and what caused it, outermost first; safe to read. An AggregateError without a cause goes on with its first. */
+/** The error and what caused it, outermost first; safe to read. */
 export function causesOf(given: unknown): readonly Error[] {
   const chain: Error[] = []
-  for (let at: unknown = asError(given); at instanceof Error && chain.length < DEPTH; ) {
+  // Further down than DEPTH nothing was looked at, so not even `instanceof` is safe.
+  for (let at: unknown = asError(given); chain.length < DEPTH && at instanceof Error; at = at.cause) {
     if (chain.includes(at)) break
     chain.push(at)
-    const { cause, errors } = at as { cause?: unknown; errors?: readonly unknown[] }
-    const first = cause ?? attempt(() => errors?.[0])
-    at = first === undefined ? undefined : asError(first)
   }
   return chain
+}
+
+/** The first of those an AggregateError holds. */
+export function firstOf(error: Error): Error | undefined {
+  const first = attempt(() => (error as { errors?: readonly unknown[] }).errors?.[0])
+  return first === undefined ? undefined : asError(first)
 }
 
 function safe(given: unknown, depth: number): Error {

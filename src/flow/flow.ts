@@ -1,4 +1,4 @@
-import { type Clock, errorSummary, type Message, systemClock, telemetry, WaybillError } from '../core/index.ts'
+import { asError, type Clock, errorSummary, type Message, systemClock, telemetry, WaybillError } from '../core/index.ts'
 import { Changes } from './changes.ts'
 import { type FlowLimits, type FlowOptions, flowLimits } from './flow-options.ts'
 import { Pump } from './pump.ts'
@@ -94,7 +94,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         if (signal.aborted) return
         failures++
         const retryIn = this.#limits.retry.breaker(failures)
-        telemetry['flow.open_failed'].publish({ flow: this.name, error, retryIn })
+        telemetry['flow.open_failed'].publish({ flow: this.name, error: asError(error), retryIn })
         await this.clock.sleep(retryIn, signal)
         continue
       }
@@ -202,7 +202,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         if (over.aborted) return
         failures++
         const retryIn = this.#limits.retry.breaker(failures)
-        telemetry['flow.take_failed'].publish({ flow: this.name, error, retryIn })
+        telemetry['flow.take_failed'].publish({ flow: this.name, error: asError(error), retryIn })
         await this.clock.sleep(retryIn, over)
         continue
       }

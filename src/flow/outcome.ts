@@ -1,4 +1,13 @@
-import { asError, type Classify, classify, describe, RetryLater, WaybillError } from '../core/index.ts'
+import {
+  asError,
+  type Classify,
+  classifier,
+  classify,
+  classifyPublish,
+  describe,
+  RetryLater,
+  WaybillError,
+} from '../core/index.ts'
 import { OK, type Outcome, type Publisher, type PublisherLike } from './publisher.ts'
 
 /** What was thrown for one message says about it. The classifier may be a user's: it is shown what was thrown. */
@@ -46,8 +55,16 @@ function delayOf(after: unknown): number {
   return typeof after === 'number' && after >= 0 ? Math.min(after, LONGEST) : 0
 }
 
-/** A publisher from whatever was given; a plain function is called once per message, all of a batch at once. */
-export function publisherOf(given: PublisherLike, name = 'function', where = 'publisher'): Publisher {
+/**
+ * A publisher from whatever was given; a plain function is called once per message, all of a batch at once, and `classify`
+ * says what its errors mean. A publisher says so itself.
+ */
+export function publisherOf(
+  given: PublisherLike,
+  name = 'function',
+  where = 'publisher',
+  classify?: Classify,
+): Publisher {
   if (typeof given !== 'function') {
     if (typeof given?.publish === 'function') return given
     // Text is never shown: a URL holds a password.
@@ -55,6 +72,7 @@ export function publisherOf(given: PublisherLike, name = 'function', where = 'pu
     const text = `${where}: ${what} is not allowed; a publisher is an object with publish(), or an async function`
     throw new WaybillError('INVALID_OPTION', text)
   }
+  const kindOf = classifier(classify, classifyPublish)
   return {
     name: given.name || name,
     features: {},
@@ -65,7 +83,7 @@ export function publisherOf(given: PublisherLike, name = 'function', where = 'pu
             await given(message, signal)
             return OK
           } catch (error) {
-            return outcomeOf(error)
+            return outcomeOf(error, kindOf)
           }
         }),
       ),

@@ -1,5 +1,16 @@
 import { setImmediate } from 'node:timers'
-import { type Clock, checkOptions, type Message, type RawMessage, systemClock, WaybillError } from '../core/index.ts'
+import {
+  asError,
+  type Classify,
+  type Clock,
+  checkOptions,
+  classifier,
+  classifyPublish,
+  type Message,
+  type RawMessage,
+  systemClock,
+  WaybillError,
+} from '../core/index.ts'
 import { checkOutcomes, outcomeOf } from './outcome.ts'
 import { type Pipe, pipe, Stock } from './pipe-stock.ts'
 import { OK, type Outcome, type Publisher } from './publisher.ts'
@@ -73,8 +84,9 @@ export type Sink = (
  * A publisher from a function over batches. When it throws for one message alone, the error decides (Reject,
  * RetryLater, …). When it throws for several, nobody knows whose fault it was: the flow then sends them one by one.
  */
-export function sink(write: Sink, options: { name?: string; ordered?: boolean } = {}): Publisher {
-  checkOptions('sink', options, ['name', 'ordered'])
+export function sink(write: Sink, options: { name?: string; ordered?: boolean; classify?: Classify } = {}): Publisher {
+  checkOptions('sink', options, ['name', 'ordered', 'classify'])
+  const kindOf = classifier(options.classify, classifyPublish)
   const name = options.name ?? (write.name || 'sink')
   return {
     name,
@@ -84,9 +96,10 @@ export function sink(write: Sink, options: { name?: string; ordered?: boolean } 
         const outcomes = await write(messages, signal)
         return outcomes === undefined ? messages.map(() => OK) : checkOutcomes(name, outcomes, messages.length)
       } catch (error) {
-        const bug = error instanceof WaybillError && error.code === 'BAD_PUBLISHER'
+        const readable = asError(error)
+        const bug = readable instanceof WaybillError && readable.code === 'BAD_PUBLISHER'
         if (bug || messages.length !== 1) throw error
-        return [outcomeOf(error)]
+        return [outcomeOf(error, kindOf)]
       }
     },
   }

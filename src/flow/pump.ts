@@ -296,7 +296,7 @@ export class Pump<D extends Delivery<Message>> {
     this.#lost = true
     if (this.#ended) return // some sources say so for what they were told to close
     const { reason } = this.#session.lost
-    telemetry['flow.lost'].publish({ flow: this.#settings.flow, inHand: this.hand.count, reason })
+    telemetry['flow.lost'].publish({ flow: this.#settings.flow, inHand: this.hand.count, reason: asError(reason) })
     const alone = this.#alone ? this.#calls.find((call) => call.busy) : undefined
     if (alone !== undefined) this.#window.failedAlone(alone.run[0]!.message.id)
     else if (this.inFlight > 0) this.#window.failedTogether(this.#window.era)

@@ -1,4 +1,4 @@
-import { type Backoff, type Clock, type Message, type Settlement, telemetry } from '../core/index.ts'
+import { asError, type Backoff, type Clock, type Message, type Settlement, telemetry } from '../core/index.ts'
 import type { Delivery, Session, Settled } from './source.ts'
 
 /**
@@ -109,7 +109,7 @@ export class Settler<D extends Delivery<Message>> {
         telemetry['flow.settle_failed'].publish({
           flow: this.#flow,
           count: batch.length,
-          error,
+          error: asError(error),
           lost: over.aborted,
         })
         if (over.aborted) break

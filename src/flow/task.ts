@@ -1,4 +1,5 @@
 import {
+  asError,
   type Backoff,
   type BackoffOptions,
   backoff,
@@ -69,7 +70,7 @@ export class Task<Round = unknown> extends Worker<Round> {
         if (signal.aborted) return
         failures++
         pause = this.#backoff(failures)
-        telemetry['task.failed'].publish({ task: this.name, error, retryIn: pause })
+        telemetry['task.failed'].publish({ task: this.name, error: asError(error), retryIn: pause })
       }
       await this.clock.sleep(pause, signal)
     }

@@ -1,6 +1,6 @@
 import {
   checkOptions,
-  errorSummary,
+  errorSummaries,
   oneOf,
   TELEMETRY_NAMES,
   TELEMETRY_PREFIX,
@@ -130,20 +130,19 @@ const MAX_TEXT = 200
 export function fieldsOf(event: object): LogFields {
   const fields: Record<string, string | number | boolean> = {}
   for (const [name, value] of Object.entries(event)) {
-    if (typeof value === 'string') fields[name] = name === 'reason' ? value : bounded(value)
+    if (value === undefined) continue
+    // Also when it is a text: somebody threw it, and it may be the data.
+    if (name === 'error' || (name === 'reason' && typeof value !== 'string')) addError(fields, name, value)
+    else if (typeof value === 'string') fields[name] = name === 'reason' ? value : bounded(value)
     else if (typeof value === 'number') fields[name] = Math.round(value * 1000) / 1000
     else if (typeof value === 'boolean') fields[name] = value
-    else if ((name === 'error' || name === 'reason') && value !== undefined) addError(fields, name, value)
   }
   return fields
 }
 
 function addError(fields: Record<string, string | number | boolean>, name: string, error: unknown): void {
-  fields[name] = errorSummary(error)
-  const causes: string[] = []
-  for (let at = error; at instanceof Error && at.cause instanceof Error && causes.length < 3; at = at.cause) {
-    causes.push(errorSummary(at.cause))
-  }
+  const [first, ...causes] = errorSummaries(error)
+  fields[name] = first!
   if (causes.length > 0) fields['cause'] = causes.join(' < ')
 }
 

@@ -1,4 +1,5 @@
 import {
+  asError,
   checkOptions,
   type Extensions,
   type ExtensionValue,
@@ -163,8 +164,8 @@ function tracerOf<C>(api: OpenTelemetryApi<C>): Tracer<C> | undefined {
 
 const NAME = 'waybill'
 
-function errorType(error: unknown): string {
-  if (!(error instanceof Error)) return typeof error
+function errorType(thrown: unknown): string {
+  const error = asError(thrown)
   const { code } = error as { code?: unknown }
   return typeof code === 'string' ? code : error.name
 }

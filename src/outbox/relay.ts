@@ -64,6 +64,7 @@ export interface RelayOptions {
   wake?: boolean
   /** How long what is being published may take when the relay is stopped. Default 10 s. */
   grace?: Duration
+  /** What an error of a plain function given as `to` means; a publisher says so itself. */
   classify?: Classify
   clock?: Clock
   random?: Random
@@ -126,7 +127,7 @@ export class Relay extends Worker<Tally> {
     this.name = options.name ?? `relay ${options.from.name}`
     this.clock = options.clock ?? systemClock
     this.#options = options
-    this.#publisher = publisherOf(to, undefined, 'Relay: to')
+    this.#publisher = publisherOf(to, undefined, 'Relay: to', options.classify)
     this.#lease = milliseconds(options.lease ?? '60s', 'Relay: lease')
     if (this.#lease < 100)
       throw new WaybillError('INVALID_OPTION', `Relay: lease: ${this.#lease} ms is too short; give at least 100 ms`)

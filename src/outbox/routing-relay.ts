@@ -93,8 +93,14 @@ export class RoutingRelay extends Worker<RoutingTally> {
     const senders = Object.entries(to).map(([destination, given]) => {
       const own: Destination = isPublisher(given) ? { to: given } : given
       checkOptions(`RoutingRelay: to.${destination}`, own, DESTINATION_OPTIONS)
-      const publisher = patient(publisherOf(own.to, destination, `RoutingRelay: to.${destination}`), destination)
-      const relay = new Relay({ ...settings, ...own, from: from.branch(destination), to: publisher })
+      const classify = own.classify ?? options.classify
+      const publisher = publisherOf(own.to, destination, `RoutingRelay: to.${destination}`, classify)
+      const relay = new Relay({
+        ...settings,
+        ...own,
+        from: from.branch(destination),
+        to: patient(publisher, destination),
+      })
       return [destination, relay] as const
     })
     this.#senders = new Map(senders)

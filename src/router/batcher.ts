@@ -1,4 +1,4 @@
-import type { Message, RawMessage } from '../core/index.ts'
+import { asError, type Message, type RawMessage } from '../core/index.ts'
 import { checkOutcomes, type Outcome, type Publisher, type PublisherLike, publisherOf } from '../flow/index.ts'
 import { errorOf, rawOutputs } from './outputs.ts'
 
@@ -72,7 +72,7 @@ export class Batcher {
       const outcomes = await this.publisher.publish(messages, this.#signal)
       return checkOutcomes(this.publisher.name, outcomes, messages.length)
     } catch (error) {
-      return messages.map(() => ({ kind: 'down', error }))
+      return messages.map(() => ({ kind: 'down', error: asError(error) }))
     }
   }
 

@@ -1,6 +1,7 @@
 import {
   type Acking,
   acking,
+  asError,
   checkOptions,
   type Local,
   local,
@@ -101,7 +102,7 @@ function settledByAck(
         signal.removeEventListener('abort', onAbort)
         reject(error)
       },
-      (error) => telemetry['ack.failed'].publish({ type: message.type, id: message.id, error }),
+      (error) => telemetry['ack.failed'].publish({ type: message.type, id: message.id, error: asError(error) }),
     )
     signal.addEventListener('abort', onAbort)
     const attempt = delivery.attempts + 1

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import {
   classify,
+  classifyPublish,
   type ErrorKind,
   errorSummary,
   MAX_ERROR_LENGTH,
@@ -26,26 +27,57 @@ describe('an error is classified', () => {
     ['another code of ours', new WaybillError('PUBLISH_FAILED', ''), 'transient'],
     ['a timeout', AbortSignal.timeout(0).reason ?? new DOMException('late', 'TimeoutError'), 'transient'],
     ['an abort', AbortSignal.abort().reason, 'transient'],
-    ['a refused connection', error({ code: 'ECONNREFUSED' }), 'transient'],
-    ['a name that is not resolved', error({ code: 'EAI_AGAIN' }), 'transient'],
-    ['a socket of fetch', error({ code: 'UND_ERR_SOCKET' }), 'transient'],
-    ['SQLSTATE 08, connection exception', sql('08006'), 'transient'],
+    ['our own time-out', new WaybillError('TIMEOUT', ''), 'transient'],
+    ['fetch that waits for headers', error({ code: 'UND_ERR_HEADERS_TIMEOUT' }), 'transient'],
+    ['a refused connection', error({ code: 'ECONNREFUSED' }), 'down'],
+    ['a name that is not resolved', error({ code: 'EAI_AGAIN' }), 'down'],
+    ['a certificate that has expired', error({ code: 'CERT_HAS_EXPIRED' }), 'down'],
+    ['a socket of fetch', error({ code: 'UND_ERR_SOCKET' }), 'down'],
+    ['a connection that pg lost', new Error('Connection terminated unexpectedly'), 'down'],
+    ['a pool of pg that is empty', new Error('timeout exceeded when trying to connect'), 'down'],
+    ['a connection that postgres.js lost', error({ code: 'CONNECTION_CLOSED' }), 'down'],
+    ['an outbox that is not there', new WaybillError('NOT_MIGRATED', '', { cause: sql('42P01') }), 'down'],
+    ['an outbox that is forbidden', new WaybillError('NO_PERMISSION', '', { cause: sql('42501') }), 'down'],
+    ['a commit whose answer was lost', new WaybillError('COMMIT_UNKNOWN', '', { cause: sql('57P01') }), 'down'],
+    ['SQLSTATE 08, connection exception', sql('08006'), 'down'],
     ['SQLSTATE 40, serialisation failure', sql('40001'), 'transient'],
     ['SQLSTATE 40, deadlock', sql('40P01'), 'transient'],
-    ['SQLSTATE 53, too many connections', sql('53300'), 'transient'],
-    ['SQLSTATE 57, shutting down', sql('57P01'), 'transient'],
+    ['SQLSTATE 53, too many connections', sql('53300'), 'down'],
+    ['SQLSTATE 53, a disk that is full', sql('53100'), 'down'],
+    ['a limit of one query', sql('53400'), 'transient'],
+    ['SQLSTATE 57, shutting down', sql('57P01'), 'down'],
+    ['a statement that took too long', sql('57014'), 'transient'],
+    ['a transaction that took too long', sql('25P04'), 'transient'],
+    ['a transaction that was idle too long', sql('25P03'), 'transient'],
     ['a lock not had', sql('55P03'), 'transient'],
-    ['a server that became read-only', sql('25006'), 'transient'],
-    ['SQLSTATE 23, a constraint', sql('23505'), 'permanent'],
+    ['an object in use', sql('55006'), 'transient'],
+    ['a statement too complex', sql('54001'), 'transient'],
+    ['a server that became read-only', sql('25006'), 'down'],
+    ['SQLSTATE 23, a unique constraint', sql('23505'), 'permanent'],
+    ['SQLSTATE 23, a check', sql('23514'), 'permanent'],
+    ['a partition that is missing', error({ code: '23514', severity: 'ERROR', routine: 'ExecFindPartition' }), 'down'],
+    ['a parent that may come later', sql('23503'), 'transient'],
+    ['a column that got NOT NULL', sql('23502'), 'transient'],
     ['SQLSTATE 22, a value', sql('22P02'), 'permanent'],
-    ['SQLSTATE 42, a missing table', sql('42P01'), 'permanent'],
+    ['a value an enum does not have yet', error({ code: '22P02', severity: 'ERROR', routine: 'enum_in' }), 'transient'],
+    ['SQLSTATE 42, a missing table', sql('42P01'), 'down'],
+    ['SQLSTATE 42, a missing column', sql('42703'), 'down'],
+    ['SQLSTATE 42, a missing grant', sql('42501'), 'down'],
+    ['a cached plan after a migration', sql('0A000'), 'down'],
+    ['a wrong password', sql('28P01'), 'down'],
+    ['a disk that cannot be read', sql('58030'), 'down'],
+    ['an internal error', sql('XX000'), 'down'],
+    ['no transaction ids left', error({ code: '54000', severity: 'ERROR', routine: 'GetNewTransactionId' }), 'down'],
+    ['an exception of PL/pgSQL', sql('P0001'), 'transient'],
+    ['a class nobody has listed', sql('99000'), 'transient'],
     ['five capitals that are no SQLSTATE', error({ code: 'EBUSY' }), 'transient'],
-    ['Redis LOADING', error({}, 'LOADING Redis is loading the dataset in memory'), 'transient'],
-    ['Redis CLUSTERDOWN', error({}, 'CLUSTERDOWN The cluster is down'), 'transient'],
+    ['Redis LOADING', error({}, 'LOADING Redis is loading the dataset in memory'), 'down'],
+    ['Redis CLUSTERDOWN', error({}, 'CLUSTERDOWN The cluster is down'), 'down'],
+    ['Redis without memory', error({}, "OOM command not allowed when used memory > 'maxmemory'."), 'down'],
     ['Redis TRYAGAIN', error({}, 'TRYAGAIN Multiple keys request during rehashing of slot'), 'transient'],
     ['gRPC deadline exceeded', error({ code: 4 }), 'transient'],
     ['gRPC resource exhausted', error({ code: 8 }), 'transient'],
-    ['gRPC unavailable', error({ code: 14 }), 'transient'],
+    ['gRPC unavailable', error({ code: 14, details: 'no connection' }), 'down'],
     ['an error nobody knows', new Error('?'), 'transient'],
     ['no error at all', 'thrown text', 'transient'],
     ['nothing', undefined, 'transient'],
@@ -57,8 +89,19 @@ describe('an error is classified', () => {
     expect(classify(given)).toBe(kind)
   })
 
+  test.each<[string, unknown, ErrorKind]>([
+    ['no answer in time', new DOMException('late', 'TimeoutError'), 'down'],
+    ['fetch that waits for headers', caused(error({ code: 'UND_ERR_HEADERS_TIMEOUT' })), 'down'],
+    ['a refused connection', caused(error({ code: 'ECONNREFUSED' })), 'down'],
+    ['RetryLater', new RetryLater('1s'), 'transient'],
+    ['Reject', new Reject('no'), 'permanent'],
+    ['an error nobody knows', new Error('?'), 'transient'],
+  ])('of a publisher: %s', (_, given, kind) => {
+    expect(classifyPublish(given)).toBe(kind)
+  })
+
   test('a transient cause is found before the default says so, past a permanent one further in', () => {
-    expect(classify(caused(error({ code: 'ECONNRESET', cause: new Reject('no') })))).toBe('transient')
+    expect(classify(caused(new RetryLater('1s', 'wait', { cause: new Reject('no') })))).toBe('transient')
   })
 
   test('a circle of causes ends', () => {

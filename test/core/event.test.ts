@@ -293,7 +293,7 @@ describe('decoding', () => {
     expect(errors.map(({ code }) => code)).toEqual(['UPCAST_FAILED', 'SCHEMA_FAILED'])
     for (const error of errors) {
       expect(error.cause).toBe(refused)
-      expect(classify(error)).toBe('transient')
+      expect(classify(error)).toBe('down')
     }
   })
 

@@ -1,7 +1,8 @@
 import {
+  asError,
   type Classify,
   checkOptions,
-  classify,
+  classifier,
   decodeData,
   type EventKey,
   type Message,
@@ -40,7 +41,7 @@ export class EventBus {
 
   constructor(options: BusOptions = {}) {
     checkOptions('event bus', options, ['classify'])
-    this.#classify = options.classify ?? classify
+    this.#classify = classifier(options.classify)
   }
 
   /**
@@ -68,7 +69,7 @@ export class EventBus {
     queueMicrotask(() => {
       for (const entry of entries) {
         entry.call(message, signal).catch((error: unknown) => {
-          telemetry['bus.subscriber_failed'].publish({ type: message.type, id: message.id, error })
+          telemetry['bus.subscriber_failed'].publish({ type: message.type, id: message.id, error: asError(error) })
         })
       }
     })
@@ -106,7 +107,7 @@ export class EventBus {
       const kind = this.#classify(this.#decisive(errors))
       if (kind === 'permanent') return { kind: 'rejected', error }
       if (kind === 'down') return { kind: 'down', error }
-      const delays = errors.flatMap((one) => (one instanceof RetryLater ? [one.delay] : []))
+      const delays = errors.map(asError).flatMap((one) => (one instanceof RetryLater ? [one.delay] : []))
       return delays.length === 0 ? { kind: 'failed', error } : { kind: 'failed', error, after: Math.max(...delays) }
     }
   }

@@ -1,4 +1,4 @@
-import { type Classify, checkOptions, classify, errorSummary, telemetry } from '../../core/index.ts'
+import { type Classify, checkOptions, classifier, errorSummary, telemetry } from '../../core/index.ts'
 import type { PublisherLike } from '../../flow/index.ts'
 import { Batcher } from '../batcher.ts'
 import type { Middleware } from '../middleware.ts'
@@ -15,7 +15,7 @@ export interface DeadLetterOptions {
 export function deadLetter(options: DeadLetterOptions): Middleware {
   checkOptions('deadLetter', options, ['to', 'classify'])
   const batcher = new Batcher('deadLetter: to', options.to)
-  const kindOf = options.classify ?? classify
+  const kindOf = classifier(options.classify)
   return {
     name: 'dead-letter',
     refuses: ['transaction'],

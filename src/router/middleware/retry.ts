@@ -3,10 +3,12 @@ import {
   backoff,
   type Classify,
   type Clock,
+  causesOf,
   checkOptions,
-  classify,
+  classifier,
   RetryLater,
   systemClock,
+  Unavailable,
   wholeNumber,
 } from '../../core/index.ts'
 import type { Middleware } from '../middleware.ts'
@@ -32,7 +34,7 @@ export function retry(options: RetryMiddlewareOptions = {}): Middleware {
   const perHundred = wholeNumber('retry.budget', options.budget ?? 20, { min: 0, max: 10_000 })
   const delay = backoff(options.backoff, 'retry.backoff', { min: '50ms', max: '1s', jitter: '50ms' })
   const clock = options.clock ?? systemClock
-  const kindOf = options.classify ?? classify
+  const kindOf = classifier(options.classify)
   const most = Math.max(10, perHundred)
   let budget = most
   return {
@@ -44,7 +46,7 @@ export function retry(options: RetryMiddlewareOptions = {}): Middleware {
         try {
           return await next(message, context)
         } catch (error) {
-          const worthwhile = kindOf(error) === 'transient' && !(error instanceof RetryLater) && !context.signal.aborted
+          const worthwhile = mayBeOver(error, kindOf) && !context.signal.aborted
           if (!worthwhile || failures >= attempts || budget < 1) throw error
           budget--
           await clock.sleep(delay(failures), context.signal)
@@ -53,4 +55,10 @@ export function retry(options: RetryMiddlewareOptions = {}): Middleware {
       }
     },
   }
+}
+
+/** A connection that broke is `down`, and the next one may do. Whoever says that something is away, or names a time, knows. */
+function mayBeOver(error: unknown, kindOf: Classify): boolean {
+  if (kindOf(error) === 'permanent') return false
+  return !causesOf(error).some((one) => one instanceof RetryLater || one instanceof Unavailable)
 }
