@@ -34,6 +34,7 @@ export interface PgPool {
   listenerCount(event: 'error'): number
   readonly totalCount: number
   readonly idleCount: number
+  readonly options?: { readonly max?: number }
 }
 
 export function pgResult(result: PgResult): SqlResult {

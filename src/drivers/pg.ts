@@ -2,6 +2,7 @@ import { errorSummary, telemetry, WaybillError } from '../core/index.ts'
 import { ANSWER_WITHIN, answered, CHECKOUT_WITHIN, COMMIT_WITHIN, Turns } from './connection.ts'
 import { PgConnection } from './pg-connection.ts'
 import { type PgClient, type PgPool, pgResult } from './pg-shapes.ts'
+import { poolSize } from './pool.ts'
 import type { Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
 import {
   cannotBegin,
@@ -19,11 +20,16 @@ import {
 export class PgDatabase implements Database<PgClient> {
   readonly driver = 'pg'
   readonly single = false
+  readonly poolName = 'the pg Pool'
   readonly #pool: PgPool
 
   constructor(pool: PgPool) {
     this.#pool = pool
     keepAlive(pool)
+  }
+
+  get size(): number | undefined {
+    return poolSize(this.#pool)
   }
 
   async query(text: string, values?: readonly SqlValue[]): Promise<SqlResult> {

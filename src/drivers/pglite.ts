@@ -36,6 +36,8 @@ export interface PgliteRoot {
 export class PgliteDatabase implements Database<PgliteTransaction> {
   readonly driver = 'pglite'
   readonly single = true
+  readonly size = undefined
+  readonly poolName = 'PGlite'
   readonly #db: PgliteRoot
 
   constructor(db: PgliteRoot) {

@@ -1,3 +1,4 @@
+import { poolSize } from './pool.ts'
 import { PostgresJsAttempt } from './postgres-js-attempt.ts'
 import { PostgresJsConnection } from './postgres-js-connection.ts'
 import { isConnectionError } from './postgres-js-reservation.ts'
@@ -8,10 +9,15 @@ import type { Connection, ConnectOptions, Database, SqlResult, SqlValue } from '
 export class PostgresJsDatabase implements Database<PostgresJsTransaction> {
   readonly driver = 'postgres.js'
   readonly single = false
+  readonly poolName = 'the pool of postgres.js'
   readonly #sql: PostgresJsRoot
 
   constructor(sql: PostgresJsRoot) {
     this.#sql = sql
+  }
+
+  get size(): number | undefined {
+    return poolSize(this.#sql)
   }
 
   async query(text: string, values: readonly SqlValue[] = []): Promise<SqlResult> {

@@ -59,6 +59,10 @@ export interface Database<Tx = unknown> extends Sql {
   readonly driver: 'pg' | 'postgres.js' | 'pglite'
   /** Only one session: a second transaction waits for the first, locks never contend. */
   readonly single: boolean
+  /** How many connections the pool may open, where it tells. Undefined of PGlite, whose one session all share. */
+  readonly size: number | undefined
+  /** What errors call the pool: `the pg Pool`, `the pool of postgres.js`. */
+  readonly poolName: string
   connect(options: ConnectOptions): Promise<Connection>
   /** BEGIN, `fn`, COMMIT; ROLLBACK when it throws. The tag of the COMMIT is checked. */
   transaction<T>(fn: (tx: Tx) => Promise<T>): Promise<T>

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
+import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Unavailable, type WaybillError } from '../../src/core/index.ts'
 import { databaseOf, sqlOf } from '../../src/drivers/database.ts'
@@ -232,6 +233,13 @@ describe.each(drivers)('$name', ({ open, single }) => {
       for (let i = 0; i < 20; i++) await begin(async (tx) => sqlOf(tx).query('SELECT 1'))
     })
   })
+})
+
+test('a pool tells its size, given or not', async () => {
+  const pools = [new pg.Pool({ max: 3 }), new pg.Pool(), new pg.Pool({ max: '4' as never })]
+  expect(pools.map((pool) => databaseOf(pool).size)).toEqual([3, 10, 4])
+  expect(databaseOf(postgres('postgres://127.0.0.1:1/none', { max: 5 })).size).toBe(5)
+  expect(databaseOf(postgres('postgres://127.0.0.1:1/none')).size).toBe(10)
 })
 
 test('what is no database is refused, and what is one is named', () => {
