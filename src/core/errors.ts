@@ -26,8 +26,9 @@ export class Reject extends WaybillError {
  * not to blame: nobody is charged, the flow pauses and probes.
  */
 export class Unavailable extends WaybillError {
-  constructor(reason: string, options?: { cause?: unknown }) {
-    super('UNAVAILABLE', reason, options)
+  /** `code` where programs should tell it from others: what it means for the message stays the same. */
+  constructor(reason: string, options?: { cause?: unknown; code?: string }) {
+    super(options?.code ?? 'UNAVAILABLE', reason, options)
     this.name = 'Unavailable'
   }
 }

@@ -1,6 +1,7 @@
 export { type Acking, acking, DONE, RELEASE, type Settlement, sharedAcking } from './acking.ts'
 export { type Attributes, checkAttributes, type Extensions, type ExtensionValue } from './attributes.ts'
 export { type Backoff, type BackoffOptions, backoff } from './backoff.ts'
+export { blameless } from './blameless.ts'
 export { type Classify, classifier, classify, classifyPublish, type ErrorKind } from './classify.ts'
 export { type Clock, systemClock } from './clock.ts'
 export {
@@ -46,3 +47,4 @@ export {
 export { asError, causesOf } from './thrown.ts'
 export { formatUuid, isUuid, uuidv7 } from './uuid.ts'
 export type { OnNewer } from './versions.ts'
+export { unlessAborted, whenAborted } from './when-aborted.ts'

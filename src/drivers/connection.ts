@@ -1,25 +1,29 @@
-import { Unavailable, WaybillError } from '../core/index.ts'
-import type { Cell } from './sql.ts'
+import { Unavailable, WaybillError, whenAborted } from '../core/index.ts'
+import type { Cell, Sql } from './sql.ts'
 
 /**
- * How long BEGIN and ROLLBACK may take, which wait for nobody; COMMIT, which may wait for a standby; and the pool, whose
- * connections may all be in use. What answers nothing for so long is given up: the other end is gone and TCP has not
- * noticed.
+ * Every statement of ours has a limit: what gets no answer for so long is given up, since the other end may be gone and
+ * TCP has not noticed. BEGIN and ROLLBACK wait for nobody; COMMIT may wait for a standby; the pool's connections may all
+ * be in use; any other statement may wait for a lock.
  */
 export const ANSWER_WITHIN = 10_000
 export const COMMIT_WITHIN = 60_000
-export const CHECKOUT_WITHIN = 60_000
+export const CHECKOUT_WITHIN = 30_000
+export const STATEMENT_WITHIN = 30_000
+/** How long statements that are still under way when a transaction has failed are waited for. */
+export const UNDER_WAY_WITHIN = 1_000
 
 /** The answer, or after `ms` an error; `onLate` then closes what can no longer be trusted. */
 export function answered<T>(
   promise: PromiseLike<T>,
   ms: number | undefined,
   onLate: (error: Error) => void,
+  late: (ms: number) => Error = noAnswer,
 ): Promise<T> {
   if (ms === undefined) return Promise.resolve(promise)
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
-      const error = new Unavailable(`PostgreSQL has not answered for ${ms} ms; the connection is given up`)
+      const error = late(ms)
       reject(error)
       onLate(error)
     }, ms)
@@ -36,6 +40,26 @@ export function answered<T>(
   })
 }
 
+/** The answer; or, when the signal aborts first, what `told` makes of that. */
+export function unlessTold<T>(promise: Promise<T>, signal: AbortSignal | undefined, told: () => Error): Promise<T> {
+  if (signal === undefined) return promise
+  return new Promise((resolve, reject) => {
+    const giveUp = () => reject(told())
+    if (signal.aborted) giveUp()
+    const forget = whenAborted(signal, giveUp)
+    promise.then(resolve, reject).then(forget)
+  })
+}
+
+/** The same, with a limit for each statement. Whoever has the transaction closes its connection when one was too late. */
+export function limited(sql: Sql, ms: number): Sql {
+  return { query: (text, values) => answered(sql.query(text, values), ms, ignore) }
+}
+
+function noAnswer(ms: number): Unavailable {
+  return new Unavailable(`PostgreSQL has not answered for ${ms} ms; the connection is given up`)
+}
+
 /** One statement after the other: pg queues them itself, but means to stop doing so. */
 export class Turns {
   #last: Promise<unknown> | undefined
@@ -47,6 +71,15 @@ export class Turns {
     })
     this.#last = over
     return mine
+  }
+
+  get busy(): boolean {
+    return this.#last !== undefined
+  }
+
+  /** Resolves when nothing is under way any more. */
+  async idle(): Promise<void> {
+    while (this.#last !== undefined) await this.#last
   }
 }
 

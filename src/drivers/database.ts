@@ -27,15 +27,15 @@ export interface EmbeddedOf<Tx> extends Pick<PgliteRoot, 'closed'> {
 
 export type DatabaseLike<Tx = never> = PoolOf<Tx> | SqlRootOf<Tx> | EmbeddedOf<Tx>
 
-/** The database behind the client that was handed over. */
-export function databaseOf<Tx>(given: PoolOf<Tx>): Database<Tx>
-export function databaseOf<Tx>(given: SqlRootOf<Tx>): Database<Tx>
-export function databaseOf<Tx>(given: EmbeddedOf<Tx>): Database<Tx>
-export function databaseOf(given: unknown): Database
-export function databaseOf(given: unknown): Database {
-  if (isPgPool(given)) return new PgDatabase(given) as unknown as Database
-  if (isPostgresJsRoot(given)) return new PostgresJsDatabase(given) as unknown as Database
-  if (isPgliteRoot(given)) return new PgliteDatabase(given) as unknown as Database
+/** The database behind the client that was handed over; `within` is how long a statement of ours may take. */
+export function databaseOf<Tx>(given: PoolOf<Tx>, within?: number): Database<Tx>
+export function databaseOf<Tx>(given: SqlRootOf<Tx>, within?: number): Database<Tx>
+export function databaseOf<Tx>(given: EmbeddedOf<Tx>, within?: number): Database<Tx>
+export function databaseOf(given: unknown, within?: number): Database
+export function databaseOf(given: unknown, within?: number): Database {
+  if (isPgPool(given)) return new PgDatabase(given, within) as unknown as Database
+  if (isPostgresJsRoot(given)) return new PostgresJsDatabase(given, within) as unknown as Database
+  if (isPgliteRoot(given)) return new PgliteDatabase(given, within) as unknown as Database
   const one = isPgClient(given) ? 'a pg Client is a single connection, and more than one is needed' : undefined
   // A URL holds a password: what was given is never shown.
   const what = typeof given === 'string' ? 'a text, perhaps a URL,' : `${describe(typeof given)} as given`

@@ -24,6 +24,7 @@ export interface PgClient {
   removeListener(event: string, listener: (...args: any[]) => void): unknown
   release(destroy?: boolean | Error): void
   readonly processID?: number | null
+  readonly connection?: { readonly stream?: { readonly localPort?: number } }
   getTransactionStatus?(): string | null
 }
 

@@ -1,8 +1,17 @@
-import { errorSummary, telemetry, WaybillError } from '../core/index.ts'
-import { ANSWER_WITHIN, answered, CHECKOUT_WITHIN, COMMIT_WITHIN, Turns } from './connection.ts'
+import { errorSummary, telemetry, Unavailable, WaybillError } from '../core/index.ts'
+import {
+  ANSWER_WITHIN,
+  answered,
+  CHECKOUT_WITHIN,
+  COMMIT_WITHIN,
+  STATEMENT_WITHIN,
+  Turns,
+  UNDER_WAY_WITHIN,
+  unlessTold,
+} from './connection.ts'
 import { PgConnection } from './pg-connection.ts'
 import { type PgClient, type PgPool, pgResult } from './pg-shapes.ts'
-import { poolSize } from './pool.ts'
+import { fromPool, poolSize } from './pool.ts'
 import type { Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
 import {
   cannotBegin,
@@ -10,21 +19,26 @@ import {
   endedInside,
   Failures,
   Guard,
+  gaveUp,
   guarded,
   isStatementError,
   keepOriginal,
   rolledBack,
 } from './transaction.ts'
 
+const NAME = 'the pg Pool'
+
 /** A `pg.Pool`. */
 export class PgDatabase implements Database<PgClient> {
   readonly driver = 'pg'
   readonly single = false
-  readonly poolName = 'the pg Pool'
+  readonly poolName = NAME
+  readonly within: number
   readonly #pool: PgPool
 
-  constructor(pool: PgPool) {
+  constructor(pool: PgPool, within = STATEMENT_WITHIN) {
     this.#pool = pool
+    this.within = within
     keepAlive(pool)
   }
 
@@ -33,32 +47,83 @@ export class PgDatabase implements Database<PgClient> {
   }
 
   async query(text: string, values?: readonly SqlValue[]): Promise<SqlResult> {
-    return pgResult(await this.#pool.query(text, values as unknown[]))
+    const client = await checkOut(this.#pool, CHECKOUT_WITHIN, undefined)
+    try {
+      const result = await answered(client.query(text, values as unknown[]), this.within, () => {})
+      giveBack(client, false)
+      return pgResult(result)
+    } catch (error) {
+      giveBack(client, !isStatementError(error))
+      throw error
+    }
   }
 
   async connect(options: ConnectOptions): Promise<Connection> {
-    const client = await checkOut(this.#pool, options.timeout)
+    const client = await checkOut(this.#pool, options.timeout, undefined)
     return PgConnection.open(client, options, (broken) => giveBack(client, broken))
   }
 
-  async transaction<T>(fn: (tx: PgClient) => Promise<T>): Promise<T> {
-    const client = await begin(this.#pool)
+  async transaction<T>(fn: (tx: PgClient) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const client = await begin(this.#pool, signal)
     const guard = new Guard()
     const turns = new Turns()
     const failures = new Failures()
+    client.on('error', failures.lost)
     let value: T
     try {
       value = await fn(transactionClient(client, guard, turns, failures))
     } catch (error) {
-      guard.end()
-      await rollback(client, turns, error)
-      throw error
+      const told = signal?.aborted === true
+      guard.end(told ? gaveUp() : undefined)
+      if (told) this.#discard(client, turns)
+      else await this.#rollback(client, turns, error)
+      throw failures.verdict(error)
+    } finally {
+      client.removeListener('error', failures.lost)
     }
     guard.end()
     await commit(client, turns, failures)
     return value
   }
+
+  async #rollback(client: PgClient, turns: Turns, original: unknown): Promise<void> {
+    try {
+      await answered(turns.idle(), UNDER_WAY_WITHIN, () => {})
+    } catch (error) {
+      this.#discard(client, turns)
+      keepOriginal(original, error)
+      return
+    }
+    try {
+      await answered(
+        turns.run(() => client.query('ROLLBACK')),
+        ANSWER_WITHIN,
+        () => {},
+      )
+    } catch (error) {
+      giveBack(client, true)
+      keepOriginal(original, error)
+      return
+    }
+    giveBack(client, false)
+  }
+
+  /**
+   * Ends a transaction without its function: the connection is closed, and nothing that goes on in the background can
+   * reach another's transaction through it. A server process that is busy (it waits for a lock, say) does not notice
+   * that and would keep its locks, so it is ended too.
+   */
+  #discard(client: PgClient, turns: Turns): void {
+    const { processID, connection } = client
+    const port = connection?.stream?.localPort
+    const busy = turns.busy && processID != null && port !== undefined
+    giveBack(client, true)
+    // The port as well: behind a pooler the number is not the server's.
+    if (busy) this.#pool.query(END_BACKEND, [processID, port]).catch(ignore)
+  }
 }
+
+const END_BACKEND = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND client_port = $2'
 
 /** A client that breaks in our hands says so by an event, and one that nobody hears ends the process. */
 const ignore = (): void => {}
@@ -72,14 +137,9 @@ function keepAlive(pool: PgPool): void {
 }
 
 /** A connection of the pool. One that comes after the time is up goes back to it. */
-async function checkOut(pool: PgPool, timeout: number | undefined): Promise<PgClient> {
-  const coming = pool.connect()
-  const client = await answered(coming, timeout, () => {
-    coming.then(
-      (late) => late.release(),
-      () => {},
-    )
-  })
+async function checkOut(pool: PgPool, ms: number | undefined, signal: AbortSignal | undefined): Promise<PgClient> {
+  const state = () => ({ name: NAME, size: poolSize(pool), taken: pool.totalCount - pool.idleCount })
+  const client = await fromPool(pool.connect(), { ms, signal }, state, (late) => late.release())
   client.on('error', ignore)
   return client
 }
@@ -90,15 +150,16 @@ function giveBack(client: PgClient, broken: boolean): void {
   if (!broken) client.removeListener('error', ignore)
 }
 
-async function begin(pool: PgPool): Promise<PgClient> {
+async function begin(pool: PgPool, signal: AbortSignal | undefined): Promise<PgClient> {
   let client: PgClient
   try {
-    client = await checkOut(pool, CHECKOUT_WITHIN)
+    client = await checkOut(pool, CHECKOUT_WITHIN, signal)
   } catch (error) {
     throw cannotBegin(error)
   }
   try {
-    await answered(client.query('BEGIN'), ANSWER_WITHIN, () => {})
+    const begun = answered(client.query('BEGIN'), ANSWER_WITHIN, () => {})
+    await unlessTold(begun, signal, () => new Unavailable('PostgreSQL has not answered BEGIN in time'))
     return client
   } catch (error) {
     giveBack(client, true)
@@ -128,21 +189,6 @@ async function commit(client: PgClient, turns: Turns, failures: Failures): Promi
   }
   giveBack(client, false)
   if (tag !== 'COMMIT') throw rolledBack(failures.last)
-}
-
-async function rollback(client: PgClient, turns: Turns, original: unknown): Promise<void> {
-  try {
-    await answered(
-      turns.run(() => client.query('ROLLBACK')),
-      ANSWER_WITHIN,
-      () => {},
-    )
-  } catch (error) {
-    giveBack(client, true)
-    keepOriginal(original, error)
-    return
-  }
-  giveBack(client, false)
 }
 
 function transactionClient(client: PgClient, guard: Guard, turns: Turns, failures: Failures): PgClient {

@@ -1,4 +1,5 @@
-import { answered, cellOf, channelName, Loss } from './connection.ts'
+import { answered, cellOf, channelName, Loss, STATEMENT_WITHIN } from './connection.ts'
+import { fromPool } from './pool.ts'
 import type { Cell, Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
 import { cannotBegin, endedInside, Failures, guarded, IN_FAILED_TRANSACTION, rolledBack } from './transaction.ts'
 
@@ -38,10 +39,12 @@ export class PgliteDatabase implements Database<PgliteTransaction> {
   readonly single = true
   readonly size = undefined
   readonly poolName = 'PGlite'
+  readonly within: number
   readonly #db: PgliteRoot
 
-  constructor(db: PgliteRoot) {
+  constructor(db: PgliteRoot, within = STATEMENT_WITHIN) {
     this.#db = db
+    this.within = within
   }
 
   async query(text: string, values?: readonly SqlValue[]): Promise<SqlResult> {
@@ -53,22 +56,44 @@ export class PgliteDatabase implements Database<PgliteTransaction> {
     return new PgliteConnection(this.#db, options.timeout)
   }
 
-  async transaction<T>(fn: (tx: PgliteTransaction) => Promise<T>): Promise<T> {
+  /** The session is waited for as a pool's connection is. A statement under way cannot be stopped: it runs in here. */
+  async transaction<T>(fn: (tx: PgliteTransaction) => Promise<T>, signal?: AbortSignal): Promise<T> {
     let begun = false
+    let late = false
+    let start: () => void = ignore
+    const started = new Promise<void>((resolve) => {
+      start = resolve
+    })
     try {
-      return await this.#db.transaction(async (tx: PgliteTransaction) => {
+      const whole = this.#db.transaction(async (tx: PgliteTransaction) => {
+        if (late) throw new Error('it was given up before it began')
         begun = true
+        start()
         const failures = new Failures()
         const value = await fn(watched(tx, failures))
         if (tx.closed) throw endedInside()
         await refuseAborted(tx, failures)
         return value
       })
+      const begins = Promise.race([started, whole.then(ignore)])
+      await fromPool(
+        begins,
+        { ms: undefined, signal },
+        () => ONE_SESSION,
+        ignore,
+        () => {
+          late = true
+        },
+      )
+      return await whole
     } catch (error) {
       throw begun ? error : cannotBegin(error)
     }
   }
 }
+
+const ONE_SESSION = { name: 'PGlite', size: 1, taken: 1 }
+const ignore = (): void => {}
 
 /**
  * PGlite does not look at the answer to COMMIT, so the transaction is asked before: a savepoint can be set only in one

@@ -1,12 +1,16 @@
 import { Unavailable } from '../core/index.ts'
 import { ANSWER_WITHIN, answered, CHECKOUT_WITHIN, COMMIT_WITHIN } from './connection.ts'
-import type { PostgresJsRoot, PostgresJsTransaction } from './postgres-js-shapes.ts'
+import { fromPool, type PoolState } from './pool.ts'
+import type { PostgresJsInner, PostgresJsRoot, PostgresJsSent, PostgresJsTransaction } from './postgres-js-shapes.ts'
 import {
   cannotBegin,
   commitUnknown,
   endedInside,
+  Failures,
   Guard,
+  gaveUp,
   guarded,
+  isConnectionError,
   isStatementError,
   keepOriginal,
   rolledBack,
@@ -24,33 +28,39 @@ type Work<R> = (tx: PostgresJsTransaction) => Promise<R>
  */
 export class PostgresJsAttempt<T> {
   readonly #fn: Work<T>
+  readonly #signal: AbortSignal | undefined
   readonly #guard = new Guard()
+  readonly #failures = new Failures()
+  /** Statements that have no answer yet. */
+  readonly #underWay = new Set<PostgresJsSent>()
+  #inner: PostgresJsInner | undefined
   #whole: Promise<unknown> = Promise.resolve()
   #outcome: Promise<{ value: T } | { error: unknown }> | undefined
   #rejected = false
   #statementFailed = false
 
-  constructor(fn: Work<T>) {
+  constructor(fn: Work<T>, signal: AbortSignal | undefined) {
     this.#fn = fn
+    this.#signal = signal
   }
 
   get begun(): boolean {
     return this.#outcome !== undefined
   }
 
-  async run(sql: PostgresJsRoot): Promise<T> {
+  async run(sql: PostgresJsRoot, pool: PoolState): Promise<T> {
     try {
-      await this.#begin(sql)
+      await this.#begin(sql, pool)
     } catch (error) {
       throw cannotBegin(error)
     }
     const outcome = await this.#outcome!
-    this.#guard.end()
+    const told = 'error' in outcome && this.#signal?.aborted === true
+    this.#guard.end(told ? gaveUp() : undefined)
     if ('error' in outcome) {
-      await answered(this.#whole, ANSWER_WITHIN, ignore).catch((error) => {
-        if (error !== outcome.error) keepOriginal(outcome.error, error)
-      })
-      throw outcome.error
+      const rolledBack = this.#rollback(outcome.error)
+      if (!told) await rolledBack
+      throw this.#failures.verdict(outcome.error)
     }
     try {
       await answered(this.#whole, COMMIT_WITHIN, ignore)
@@ -60,8 +70,18 @@ export class PostgresJsAttempt<T> {
     return outcome.value
   }
 
+  /** What is still under way is cancelled, since ROLLBACK comes after it. Without an answer the connection is closed. */
+  async #rollback(original: unknown): Promise<void> {
+    for (const sent of this.#underWay) cancel(sent)
+    try {
+      await answered(this.#whole, ANSWER_WITHIN, () => this.#inner?.terminate?.())
+    } catch (error) {
+      if (error !== original) keepOriginal(original, error)
+    }
+  }
+
   /** Resolves when the function runs. */
-  #begin(sql: PostgresJsRoot): Promise<void> {
+  #begin(sql: PostgresJsRoot, pool: PoolState): Promise<void> {
     let late = false
     const begun = new Promise<void>((resolve, reject) => {
       this.#whole = sql.begin((tx) => {
@@ -72,13 +92,16 @@ export class PostgresJsAttempt<T> {
       })
       this.#whole.catch((error: unknown) => {
         this.#rejected = true
+        if (isConnectionError(error)) this.#failures.lost(error)
         this.#guard.end(new Unavailable('the connection to PostgreSQL is lost', { cause: error }))
         reject(error)
       })
     })
-    return answered(begun, CHECKOUT_WITHIN, () => {
+    const giveUp = () => {
       late = true
-    })
+    }
+    const limits = { ms: CHECKOUT_WITHIN, signal: this.#signal }
+    return fromPool(begun, limits, () => pool, ignore, giveUp)
   }
 
   readonly #record: Work<T> = (tx) => {
@@ -106,7 +129,7 @@ export class PostgresJsAttempt<T> {
   #inside(tx: PostgresJsTransaction): PostgresJsTransaction {
     const send = (query: unknown) => {
       // Not by its own `then`, which would run it.
-      if (query instanceof Promise) Promise.prototype.then.call(query, undefined, this.#noteFailure)
+      if (query instanceof Promise) this.#watch(query as PostgresJsSent)
       return query
     }
     return guarded(
@@ -128,8 +151,20 @@ export class PostgresJsAttempt<T> {
     )
   }
 
-  readonly #noteFailure = (): void => {
-    this.#statementFailed = true
+  #watch(sent: PostgresJsSent): void {
+    this.#underWay.add(sent)
+    if (this.#inner === undefined && sent.options !== undefined) sent.options.onexecute ??= this.#take
+    const over = () => this.#underWay.delete(sent)
+    Promise.prototype.then.call(sent, over, (error: unknown) => {
+      over()
+      this.#statementFailed = true
+      this.#failures.failed(error)
+    })
+  }
+
+  readonly #take = (inner: PostgresJsInner): boolean => {
+    this.#inner = inner
+    return true
   }
 
   /** A connection whose transaction has ended goes back to the pool at once, while the function still uses it. */
@@ -151,6 +186,12 @@ function verdict(error: unknown): unknown {
 async function untilClosed(): Promise<void> {
   await new Promise(setImmediate)
   await new Promise(setImmediate)
+}
+
+/** By hand: `cancel()` itself leaves a rejection that nobody can catch when the server is away. */
+function cancel(sent: PostgresJsSent): void {
+  if (sent.state === undefined || sent.state === null) return
+  Promise.resolve(sent.canceller?.(sent)).catch(ignore)
 }
 
 function never(): Promise<never> {

@@ -1,5 +1,6 @@
 import { answered, Loss } from './connection.ts'
 import type { PostgresJsInner, PostgresJsReserved, PostgresJsResult, PostgresJsRoot } from './postgres-js-shapes.ts'
+import { isConnectionError } from './transaction.ts'
 
 /**
  * A reserved connection of postgres.js that knows when it is lost. Anything sent on one that was closed raises an
@@ -94,9 +95,4 @@ async function warm(root: PostgresJsRoot, timeout: number | undefined): Promise<
       if (tries === 3 || !isConnectionError(error)) throw error
     }
   }
-}
-
-export function isConnectionError(error: unknown): boolean {
-  const { code, severity } = (error ?? {}) as { code?: unknown; severity?: unknown }
-  return severity === 'FATAL' || (typeof code === 'string' && /^(CONNECTION_|CONNECT_|E[A-Z]{4,})/.test(code))
 }

@@ -18,6 +18,14 @@ export interface PostgresJsQueryOptions {
   onexecute?: (connection: PostgresJsInner) => boolean
 }
 
+/** A query as it is inside, as far as it is there. */
+export interface PostgresJsSent extends Promise<unknown> {
+  /** The server process it was sent to; nothing before. */
+  readonly state?: object | null
+  readonly options?: PostgresJsQueryOptions
+  readonly canceller?: ((query: unknown) => Promise<void> | undefined) | null
+}
+
 export interface PostgresJsSql {
   // biome-ignore lint/suspicious/noExplicitAny: the values that postgres.js takes are a type of its own.
   unsafe(text: string, values?: any[], options?: any): PostgresJsQuery

@@ -1,19 +1,22 @@
+import { answered, STATEMENT_WITHIN } from './connection.ts'
 import { poolSize } from './pool.ts'
 import { PostgresJsAttempt } from './postgres-js-attempt.ts'
 import { PostgresJsConnection } from './postgres-js-connection.ts'
-import { isConnectionError } from './postgres-js-reservation.ts'
 import { type PostgresJsRoot, type PostgresJsTransaction, postgresJsResult } from './postgres-js-shapes.ts'
 import type { Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
+import { isConnectionError } from './transaction.ts'
 
 /** The `sql` of postgres.js. */
 export class PostgresJsDatabase implements Database<PostgresJsTransaction> {
   readonly driver = 'postgres.js'
   readonly single = false
   readonly poolName = 'the pool of postgres.js'
+  readonly within: number
   readonly #sql: PostgresJsRoot
 
-  constructor(sql: PostgresJsRoot) {
+  constructor(sql: PostgresJsRoot, within = STATEMENT_WITHIN) {
     this.#sql = sql
+    this.within = within
   }
 
   get size(): number | undefined {
@@ -21,7 +24,8 @@ export class PostgresJsDatabase implements Database<PostgresJsTransaction> {
   }
 
   async query(text: string, values: readonly SqlValue[] = []): Promise<SqlResult> {
-    return postgresJsResult(await this.#sql.unsafe(text, values as unknown[]))
+    const query = this.#sql.unsafe(text, values as unknown[])
+    return postgresJsResult(await answered(query, this.within, () => {}))
   }
 
   connect(options: ConnectOptions): Promise<Connection> {
@@ -29,11 +33,12 @@ export class PostgresJsDatabase implements Database<PostgresJsTransaction> {
   }
 
   /** The first that uses a place of the pool again is answered the last words of the connection before: begin again. */
-  async transaction<T>(fn: (tx: PostgresJsTransaction) => Promise<T>): Promise<T> {
+  async transaction<T>(fn: (tx: PostgresJsTransaction) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const pool = { name: this.poolName, size: this.size, taken: undefined }
     for (let tries = 1; ; tries++) {
-      const attempt = new PostgresJsAttempt(fn)
+      const attempt = new PostgresJsAttempt(fn, signal)
       try {
-        return await attempt.run(this.#sql)
+        return await attempt.run(this.#sql, pool)
       } catch (error) {
         if (attempt.begun || tries === 3 || !isConnectionError((error as Error).cause)) throw error
       }

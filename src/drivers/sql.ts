@@ -63,9 +63,14 @@ export interface Database<Tx = unknown> extends Sql {
   readonly size: number | undefined
   /** What errors call the pool: `the pg Pool`, `the pool of postgres.js`. */
   readonly poolName: string
+  /** How long a statement of ours may take, in milliseconds. */
+  readonly within: number
   connect(options: ConnectOptions): Promise<Connection>
-  /** BEGIN, `fn`, COMMIT; ROLLBACK when it throws. The tag of the COMMIT is checked. */
-  transaction<T>(fn: (tx: Tx) => Promise<T>): Promise<T>
+  /**
+   * BEGIN, `fn`, COMMIT; ROLLBACK when it throws. The tag of the COMMIT is checked. `signal` ends the wait for a
+   * connection only. `Unavailable` when there is no connection to be had, or when it is lost and `fn` throws for that.
+   */
+  transaction<T>(fn: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>
 }
 
 /** Text of a PostgreSQL array, to be cast: `$1::text::bigint[]`. The same for every driver. */

@@ -16,12 +16,26 @@ export function endedInside(): WaybillError {
   )
 }
 
-/** The connection broke before the answer to COMMIT came: it may have happened or not. */
-export function commitUnknown(cause: unknown): WaybillError {
-  return new WaybillError(
-    'COMMIT_UNKNOWN',
+/** The connection broke before the answer to COMMIT came: it may have happened or not. No message is to blame. */
+export function commitUnknown(cause: unknown): Unavailable {
+  return new Unavailable(
     'the connection broke before the answer to COMMIT; it may have taken effect or not, a second try finds out where an inbox or an event id guards it',
-    { cause },
+    { cause, code: 'COMMIT_UNKNOWN' },
+  )
+}
+
+/** What all transactions need was lost in the middle of this one, so its message is not to blame. */
+export function connectionLost(loss: unknown, cause: unknown): Unavailable {
+  return new Unavailable(`the connection to PostgreSQL was lost inside the transaction: ${errorSummary(loss)}`, {
+    cause,
+  })
+}
+
+/** Of a leaked transaction whose work was told to give up, and went on. */
+export function gaveUp(): WaybillError {
+  return new WaybillError(
+    'TRANSACTION_ENDED',
+    'this transaction was ended because its work was told to give up; a statement was sent through it afterwards',
   )
 }
 
@@ -47,19 +61,69 @@ export function keepOriginal(original: unknown, rollback: unknown): void {
   }
 }
 
-/** Keeps the error of the last statement that failed, to name it when the whole turns out to be rolled back. */
+/**
+ * Keeps the error of the last statement that failed, to name it when the whole turns out to be rolled back; and those
+ * that failed because the connection was lost.
+ */
 export class Failures {
   last: unknown
+  /** What was said first about the loss of the connection. */
+  #loss: { readonly error: unknown } | undefined
+  readonly #ofLoss = new WeakSet<object>()
 
   async watch<T>(answer: Promise<T>): Promise<T> {
     try {
       return await answer
     } catch (error) {
-      // What comes after the failure only says that there was one.
-      if ((error as { code?: unknown } | undefined)?.code !== IN_FAILED_TRANSACTION) this.last = error
+      this.failed(error)
       throw error
     }
   }
+
+  /** A statement failed. */
+  readonly failed = (error: unknown): void => {
+    // What comes after the failure only says that there was one.
+    if ((error as { code?: unknown } | undefined)?.code !== IN_FAILED_TRANSACTION) this.last = error
+    if (isConnectionError(error)) this.lost(error)
+    if (this.#loss !== undefined && typeof error === 'object' && error !== null) this.#ofLoss.add(error)
+  }
+
+  /** The connection is lost. */
+  readonly lost = (error: unknown): void => {
+    this.#loss ??= { error }
+    if (typeof error === 'object' && error !== null) this.#ofLoss.add(error)
+  }
+
+  /** What to throw for the error of the function: `Unavailable` where it comes of the loss, else the error itself. */
+  verdict(error: unknown): unknown {
+    if (this.#loss === undefined) return error
+    return [...wrapped(error)].some((one) => this.#ofLoss.has(one)) ? connectionLost(this.#loss.error, error) : error
+  }
+}
+
+/** Where libraries keep the driver's error that theirs is about: TypeORM, Sequelize, and all others. */
+const WRAPS = ['cause', 'driverError', 'original'] as const
+
+function* wrapped(error: unknown, depth = 0): Generator<object> {
+  if (typeof error !== 'object' || error === null || depth > 4) return
+  yield error
+  for (const name of WRAPS) yield* wrapped(propertyOf(error, name), depth + 1)
+}
+
+/** What users throw may have a getter that throws. */
+function propertyOf(error: object, name: string): unknown {
+  try {
+    return (error as Record<string, unknown>)[name]
+  } catch {
+    return undefined
+  }
+}
+
+/** An error about the connection: the server's last word, or one of the system's or of the driver's about the socket. */
+export function isConnectionError(error: unknown): boolean {
+  const { code, severity } = (error ?? {}) as { code?: unknown; severity?: unknown }
+  if (severity === 'FATAL' || severity === 'PANIC') return true
+  return typeof code === 'string' && /^(CONNECTION_|CONNECT_|E[A-Z]{4,})/.test(code)
 }
 
 export const IN_FAILED_TRANSACTION = '25P02'

@@ -1,4 +1,4 @@
-import { type Clock, type Message, WaybillError } from '../core/index.ts'
+import { blameless, type Clock, type Message, WaybillError } from '../core/index.ts'
 import { sharedController } from './shared-signal.ts'
 import type { Delivery } from './source.ts'
 import { isThenable, type Step } from './step.ts'
@@ -34,6 +34,8 @@ interface Shift {
   began: number | undefined
   /** When the last one was. */
   last: number
+  /** The time is up. */
+  over: boolean
   /** How to tell those that have not answered yet that it took too long. */
   readonly waiting: Set<() => void>
 }
@@ -67,11 +69,21 @@ class Deadlines {
     }
     const controller = sharedController()
     if (this.signal.aborted) controller.abort(this.signal.reason)
-    this.#current = { controller, signal: controller.signal, began: undefined, last: 0, waiting: new Set() }
+    this.#current = {
+      controller,
+      signal: controller.signal,
+      began: undefined,
+      last: 0,
+      over: false,
+      waiting: new Set(),
+    }
     return this.#current
   }
 
-  /** What `work` answers; TIMEOUT when it takes too long. */
+  /**
+   * What `work` answers; TIMEOUT when it takes too long. One that is told so, and says at once that it has waited for
+   * something that is not the message's fault (an empty pool), knows better.
+   */
   within(shift: Shift, work: PromiseLike<unknown>, type: string): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const late = () => reject(tooLong(`handling ${type}`, this.#ms))
@@ -85,11 +97,13 @@ class Deadlines {
       work.then(
         (result) => {
           this.#answered(shift, late)
-          resolve(result)
+          if (shift.over) late()
+          else resolve(result)
         },
         (error) => {
           this.#answered(shift, late)
-          reject(error)
+          if (shift.over && !blameless(error)) late()
+          else reject(error)
         },
       )
     })
@@ -125,9 +139,12 @@ class Deadlines {
     this.#shifts.delete(shift)
     if (this.#shifts.size === 0) this.#stopWatch()
     if (this.#current === shift) this.#current = undefined
-    for (const late of waiting) late()
-    waiting.clear()
+    shift.over = true
     controller.abort(tooLong('handling it', this.#ms))
+    setImmediate(() => {
+      for (const late of waiting) late()
+      waiting.clear()
+    })
   }
 
   /** The session is over, or its end was asked for: all are told to give up, and have the rest of their time for it. */

@@ -1,4 +1,12 @@
-import { type Clock, checkOptions, describe, milliseconds, WaybillError, wholeNumber } from '../core/index.ts'
+import {
+  type Clock,
+  checkOptions,
+  describe,
+  milliseconds,
+  unlessAborted,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
 import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
 import { type Locks, type MemoryTransaction, transactionOf } from './transaction.ts'
 
@@ -16,11 +24,12 @@ export class MemoryInbox implements InboxStore<MemoryTransaction> {
     this.#locks = locks
   }
 
-  /** Never `busy`: the second waits until the transaction of the first has ended. */
-  async receive(tx: MemoryTransaction, key: InboxKey): Promise<InboxAnswer> {
+  /** The second waits until the transaction of the first has ended; `busy` when it is told to give up before. */
+  async receive(tx: MemoryTransaction, key: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
     const name = nameOf(key)
     const transaction = transactionOf(tx)
-    await this.#locks.take(transaction, `inbox ${name}`)
+    const taking = this.#locks.take(transaction, `inbox ${name}`)
+    if (taking !== undefined && (await unlessAborted(taking.then(taken), signal, false)) === false) return 'busy'
     if (this.#handled.has(name) || this.#uncommitted.has(name)) return 'done'
     this.#uncommitted.add(name)
     transaction.atCommit(() => this.#handled.set(name, this.#clock.now()))
@@ -35,7 +44,7 @@ export class MemoryInbox implements InboxStore<MemoryTransaction> {
     { source, id }: { readonly source: string; readonly id: string },
     fn: () => T | Promise<T>,
   ): Promise<{ readonly skipped: false; readonly value: T } | { readonly skipped: true; readonly value?: undefined }> {
-    if ((await this.receive(tx, { subscriber, source, id })) !== 'new') return { skipped: true }
+    if ((await this.receive(tx, { subscriber, source, id })) === 'done') return { skipped: true }
     return { skipped: false, value: await fn() }
   }
 
@@ -52,6 +61,8 @@ export class MemoryInbox implements InboxStore<MemoryTransaction> {
     return count
   }
 }
+
+const taken = (): boolean => true
 
 function nameOf({ subscriber, source, id }: InboxKey): string {
   if (typeof subscriber !== 'string' || subscriber === '') {

@@ -25,8 +25,8 @@ interface InTransaction<Tx> extends Context {
 
 /**
  * A transaction around everything inside: the handler finds it as `tx` in its context. It commits before the message is
- * acked, also where the handler acks by itself. A handler that was told to give up does not commit afterwards, however
- * late it returns; but once COMMIT is on its way nothing stops it.
+ * acked, also where the handler acks by itself. A handler that was told to give up does not commit afterwards, and one
+ * that goes on all the same loses its transaction; but once COMMIT is on its way nothing stops it.
  */
 export function transaction<Tx>(unit: Transactions<Tx>): Middleware<{ tx: Tx }> {
   checkCallable('transaction', unit, 'withTransaction', 'a store, such as db = postgres({ pool }): transaction(db)')
@@ -51,10 +51,13 @@ export function transaction<Tx>(unit: Transactions<Tx>): Middleware<{ tx: Tx }> 
         return returned
       }
       return unit
-        .withTransaction((tx) => {
-          const inside: InTransaction<Tx> = { ...context, ack, tx }
-          return promised(() => next(message, inside)).then(unlessAborted)
-        })
+        .withTransaction(
+          (tx) => {
+            const inside: InTransaction<Tx> = { ...context, ack, tx }
+            return promised(() => next(message, inside)).then(unlessAborted)
+          },
+          { signal },
+        )
         .then(committed)
     },
   }

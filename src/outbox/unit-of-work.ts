@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { errorSummary, promised, telemetry, WaybillError } from '../core/index.ts'
+import { errorSummary, promised, telemetry, WaybillError, whenAborted } from '../core/index.ts'
 
 /**
  * A transaction around a piece of work. `Tx` is the driver's own transaction type, so that the caller's code and the
@@ -8,18 +8,31 @@ import { errorSummary, promised, telemetry, WaybillError } from '../core/index.t
 export interface UnitOfWork<Tx = unknown> {
   /**
    * Begins, runs `fn`, commits; rolls back when `fn` throws and throws that. Called within itself it joins the outer
-   * transaction, and an inner failure dooms the whole even when the caller catches it. Neither commit nor rollback is
-   * cut short by a signal.
+   * transaction, and an inner failure dooms the whole even when the caller catches it.
+   *
+   * When `signal` aborts, `fn` is expected to give up. One that does not within a second loses its transaction: it is
+   * rolled back without it, and this rejects with the signal's reason. Once `fn` has returned nothing stops the commit.
    */
-  withTransaction<T>(fn: (tx: Tx) => Promise<T>): Promise<T>
+  withTransaction<T>(fn: (tx: Tx) => Promise<T>, options?: TransactionOptions): Promise<T>
   /** The transaction of the `withTransaction` we are in, if any. */
   current(): Tx | undefined
   /** Runs after the commit of the current transaction, and never when it is rolled back. */
   afterCommit(fn: () => void): void
 }
 
-/** Begins a transaction, runs `fn` in it, commits; rolls back when it throws, and throws that. */
-export type Begin<Tx> = <T>(fn: (tx: Tx) => Promise<T>) => Promise<T>
+export interface TransactionOptions {
+  /** Tells the work to give up. Of a call that joins another's transaction it is not looked at. */
+  readonly signal?: AbortSignal
+}
+
+/**
+ * Begins a transaction, runs `fn` in it, commits; rolls back when it throws, and throws that. When `signal` has aborted
+ * by then `fn` may still be at work: nothing it sends later may take effect, and nobody waits for what it has under way.
+ */
+export type Begin<Tx> = <T>(fn: (tx: Tx) => Promise<T>, signal?: AbortSignal) => Promise<T>
+
+/** How long work that was told to give up may take for it, in milliseconds. */
+export const GIVE_UP_WITHIN = 1_000
 
 /** One transaction, and all who take part in it. */
 interface Scope<Tx = unknown> {
@@ -57,15 +70,17 @@ export class AmbientUnitOfWork<Tx = unknown> implements UnitOfWork<Tx> {
     this.#begin = begin
   }
 
-  withTransaction<T>(fn: (tx: Tx) => Promise<T>): Promise<T> {
+  withTransaction<T>(fn: (tx: Tx) => Promise<T>, options?: TransactionOptions): Promise<T> {
     const joins = this.#scope()
     if (joins !== undefined) return join(joins, fn)
+    const signal = options?.signal
     let scope: Scope<Tx> | undefined
     return this.#begin((tx) => {
       scope = { unit: this, tx, outer: goingOn(), joined: undefined, hooks: undefined, doomed: undefined, ended: false }
       storage ??= new AsyncLocalStorage()
-      return storage.run(scope as Scope, runAll<Tx, T>, scope, fn)
-    }).then((value) => {
+      const work = storage.run(scope as Scope, runAll<Tx, T>, scope, fn)
+      return signal === undefined ? work : unlessAbandoned(work, scope as Scope, signal)
+    }, signal).then((value) => {
       if (scope?.hooks !== undefined) for (const hook of scope.hooks) runHook(hook)
       return value
     })
@@ -132,6 +147,37 @@ function runAll<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promise<T>
         throw error
       }),
   )
+}
+
+/** What `work` returns; or, when it was told to give up and does not, the signal's reason. */
+function unlessAbandoned<T>(work: Promise<T>, scope: Scope, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    let timer: NodeJS.Timeout | undefined
+    const abandon = () => {
+      scope.ended = true
+      const message = `work was told to give up and has not within ${GIVE_UP_WITHIN} ms; its transaction is rolled back without it`
+      telemetry.warning.publish({ where: 'transaction', message })
+      reject(signal.reason)
+    }
+    const told = () => {
+      timer = setTimeout(abandon, GIVE_UP_WITHIN)
+    }
+    const forget = signal.aborted ? told() : whenAborted(signal, told)
+    const over = () => {
+      forget?.()
+      clearTimeout(timer)
+    }
+    work.then(
+      (value) => {
+        over()
+        resolve(value)
+      },
+      (error) => {
+        over()
+        reject(error)
+      },
+    )
+  })
 }
 
 /** Most transactions have nobody to wait for. */

@@ -1,4 +1,4 @@
-import { WaybillError } from '../core/index.ts'
+import { Unavailable, WaybillError } from '../core/index.ts'
 
 /** What a person should do about an error of PostgreSQL's that has to do with how Waybill was set up. */
 const ADVICE: Record<string, (table: string) => [code: string, text: string]> = {
@@ -10,7 +10,9 @@ const ADVICE: Record<string, (table: string) => [code: string, text: string]> = 
   '42883': (table) => ['NOT_MIGRATED', `a function ${table} needs does not exist; PostgreSQL 14 or later is needed`],
   '42501': (table) => [
     'NO_PERMISSION',
-    `this role may not use ${table}; grant it SELECT, INSERT, UPDATE and DELETE, and USAGE on its sequence`,
+    table.startsWith('sequence ')
+      ? `this role may not use ${table}; grant it USAGE on it`
+      : `this role may not use ${table}; grant it what the guide lists for its role, or SELECT, INSERT, UPDATE and DELETE`,
   ],
   '25006': (table) => [
     'READ_ONLY',
@@ -22,9 +24,24 @@ const ADVICE: Record<string, (table: string) => [code: string, text: string]> = 
   ],
 }
 
-/** The same error, with words about what to do where we know. */
+/**
+ * The same error, with words about what to do where we know. A table that is missing or may not be written is nobody's
+ * message's fault: it is `Unavailable`, so that a flow waits until it is mended. A conflict is over when it is tried again.
+ */
 export function explained(error: unknown, table: string): unknown {
-  const code = (error as { code?: unknown } | null)?.code
-  const advice = typeof code === 'string' ? ADVICE[code]?.(table) : undefined
-  return advice === undefined ? error : new WaybillError(advice[0], advice[1], { cause: error })
+  const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown }
+  const advice = typeof code === 'string' ? ADVICE[code]?.(namedIn(message) ?? table) : undefined
+  if (advice === undefined) return error
+  const [ours, text] = advice
+  if (ours === 'CONFLICT') return new WaybillError(ours, text, { cause: error })
+  return new Unavailable(text, { cause: error, code: ours })
+}
+
+/** What the server says it is about: a companion of the table, or its sequence. Its words may be in another language. */
+function namedIn(message: unknown): string | undefined {
+  if (typeof message !== 'string') return undefined
+  const denied = /^permission denied for (table|sequence|view|schema|function) "?([^"]{1,200})"?$/.exec(message)
+  if (denied !== null) return `${denied[1]} ${denied[2]}`
+  const missing = /^relation "([^"]{1,200})" does not exist$/.exec(message)
+  return missing === null ? undefined : `table ${missing[1]}`
 }

@@ -4,13 +4,16 @@ import {
   type Duration,
   describe,
   milliseconds,
+  RetryLater,
   Unavailable,
+  unlessAborted,
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
+import { answered } from '../drivers/connection.ts'
 import { refusePool, sqlOf } from '../drivers/database.ts'
 import { type TableName, tableName } from '../drivers/identifiers.ts'
-import type { Database } from '../drivers/sql.ts'
+import type { Database, SqlResult } from '../drivers/sql.ts'
 import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
 import { explained } from './errors.ts'
 import { sql } from './sql.generated.ts'
@@ -62,12 +65,15 @@ export class PostgresInbox<Tx = unknown> implements InboxStore<Tx> {
     this.#clean = this.names.fill(sql['inbox-clean'])
   }
 
-  /** Never `busy`: PostgreSQL lets the second wait for the first, and answers when its transaction has ended. */
-  async receive(tx: Tx, key: InboxKey): Promise<InboxAnswer> {
+  /**
+   * PostgreSQL lets the second wait until the transaction of the first has ended. `busy` when that takes too long: for
+   * the caller, who was told to give up, or for a limit of ours or of the role. The transaction is of no use then.
+   */
+  async receive(tx: Tx, key: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
     const values = [checkedSubscriber(key.subscriber), stored(key.source, 'source'), stored(key.id, 'id')]
     refusePool(tx)
-    const { rows } = await sqlOf(tx).query(this.#receive, values).catch(this.#fail)
-    return rows.length > 0 ? 'new' : 'done'
+    const asked = answered(sqlOf(tx).query(this.#receive, values), this.#database.within, ignore, tooLong)
+    return unlessAborted(asked.then(answerOf, this.#fail), signal, 'busy')
   }
 
   /** For code outside a router: runs `fn` unless this subscriber has handled the message before. */
@@ -78,7 +84,9 @@ export class PostgresInbox<Tx = unknown> implements InboxStore<Tx> {
     fn: () => T | Promise<T>,
   ): Promise<{ readonly skipped: false; readonly value: T } | { readonly skipped: true; readonly value?: undefined }> {
     const { source, id } = message
-    if ((await this.receive(tx, { subscriber, source, id })) !== 'new') return { skipped: true }
+    const answer = await this.receive(tx, { subscriber, source, id })
+    if (answer === 'busy') throw new RetryLater('1s', `another is handling ${id} right now`, { charged: false })
+    if (answer === 'done') return { skipped: true }
     return { skipped: false, value: await fn() }
   }
 
@@ -86,16 +94,31 @@ export class PostgresInbox<Tx = unknown> implements InboxStore<Tx> {
     checkOptions('inbox.clean', options, ['retention', 'limit'])
     const retention = wholeNumber('inbox.clean: retention', options.retention ?? this.#retention, { min: 0 })
     const limit = wholeNumber('inbox.clean: limit', options.limit ?? 10_000, { max: 1_000_000 })
-    const { count } = await this.#database.query(this.#clean, [retention, limit]).catch(this.#fail)
-    return count
+    try {
+      return (await this.#database.query(this.#clean, [retention, limit])).count
+    } catch (error) {
+      throw this.#explained(error)
+    }
   }
 
-  /** A table that is missing or may not be written is nobody's message's fault: the flow waits until it is mended. */
-  readonly #fail = (error: unknown): never => {
-    const better = explained(error, `table ${this.name}`)
-    if (!(better instanceof WaybillError) || better.code === 'CONFLICT') throw better
-    throw new Unavailable(better.message, { cause: error })
+  readonly #fail = (error: unknown): 'busy' => {
+    if (error === TOO_LONG || WAITED.has((error as { code?: string } | undefined)?.code ?? '')) return 'busy'
+    throw this.#explained(error)
   }
+
+  #explained(error: unknown): unknown {
+    return explained(error, `table ${this.name}`)
+  }
+}
+
+/** The role's lock_timeout and statement_timeout. The statement waits for nothing but another's row. */
+const WAITED = new Set(['55P03', '57014'])
+const TOO_LONG = new Unavailable('another is handling this message, and has not ended in time')
+const tooLong = () => TOO_LONG
+const ignore = (): void => {}
+
+function answerOf({ rows }: SqlResult): InboxAnswer {
+  return rows.length > 0 ? 'new' : 'done'
 }
 
 /** Three such columns, each of at most 3 bytes a character, fit into the 2704 bytes an index entry may have. */

@@ -1,4 +1,5 @@
 import { type Message, WaybillError } from '../core/index.ts'
+import { limited } from '../drivers/connection.ts'
 import { type Sql, textArray } from '../drivers/sql.ts'
 import { refusePool, sqlOf } from '../drivers/sql-of.ts'
 import { checkEnqueueOptions, checkEvent } from '../outbox/event-checks.ts'
@@ -22,6 +23,8 @@ export interface EnqueueSettings {
   readonly names: OutboxNames
   readonly wake: NonNullable<FillOptions['wake']>
   readonly topic: (message: Message) => string
+  /** How long a statement may go without an answer, in milliseconds. */
+  readonly within: number
   /** Ids are kept in a table of their own. */
   readonly dedup: boolean
   /** A pool may be given in place of a transaction: the event is then committed alone. */
@@ -60,7 +63,7 @@ export class Enqueue {
     const list = Array.isArray(events) ? (events as readonly Message[]) : [events as Message]
     const rows = list.map((event) => this.#row(event, options))
     if (!this.#settings.allowPool) refusePool(tx)
-    const connection = sqlOf(tx)
+    const connection = limited(sqlOf(tx), this.#settings.within)
     if (rows.length === 0) return []
     try {
       if (options.serialize) await this.#serialize(connection, rows)

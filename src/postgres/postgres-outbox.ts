@@ -84,6 +84,7 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
     this.#migrations = new Migrations(db, this.schema)
     this.#enqueue = new Enqueue({
       names: this.names,
+      within: db.within,
       wake: oneOf('outbox: wake', wake, ['flag', 'off']) === 'off' ? 'off' : db.single ? 'always' : 'flag',
       topic: topic === undefined ? topicOf : typeof topic === 'function' ? topic : () => topic,
       allowPool,

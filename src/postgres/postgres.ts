@@ -1,4 +1,4 @@
-import { checkOptions, WaybillError } from '../core/index.ts'
+import { checkOptions, type Duration, milliseconds, WaybillError } from '../core/index.ts'
 import { databaseOf, type EmbeddedOf, type PoolOf, type SqlRootOf } from '../drivers/database.ts'
 import { has } from '../drivers/recognise.ts'
 import type { Database } from '../drivers/sql.ts'
@@ -12,6 +12,11 @@ export interface PostgresOptions<Pool> {
   pool: Pool
   outbox?: PostgresOutboxOptions
   inbox?: PostgresInboxOptions
+  /**
+   * How long a statement of the inbox, of `enqueue` and of the cleaner may go without an answer. Default 30 s. Yours are
+   * ended by the signal that `withTransaction` is given; or set limits in your pool.
+   */
+  statementTimeout?: Duration
 }
 
 /** Transactions, an outbox and an inbox on a PostgreSQL database. Nothing is sent to it until something is called. */
@@ -21,7 +26,7 @@ export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> {
   readonly migrations: Migrations
   readonly database: Database<Tx>
 
-  constructor(database: Database<Tx>, options: Omit<PostgresOptions<unknown>, 'pool'>) {
+  constructor(database: Database<Tx>, options: Pick<PostgresOptions<unknown>, 'outbox' | 'inbox'>) {
     super(database)
     this.database = database
     this.outbox = new PostgresOutbox(database, () => this.current(), options.outbox)
@@ -45,9 +50,10 @@ export function postgres<Tx>(options: PostgresOptions<EmbeddedOf<Tx>>): Postgres
 export function postgres(options: PostgresOptions<unknown>): Postgres {
   // A pool given by itself has keys of its own, and none of them is a misspelt option.
   const itself = typeof options !== 'object' || has(options, 'query')
-  if (!itself) checkOptions('postgres', options, ['pool', 'outbox', 'inbox'])
+  if (!itself) checkOptions('postgres', options, ['pool', 'outbox', 'inbox', 'statementTimeout'])
   if (itself || !('pool' in options)) {
     throw new WaybillError('INVALID_OPTION', 'postgres: give the pool by its name: postgres({ pool })')
   }
-  return new Postgres(databaseOf(options.pool), options)
+  const { statementTimeout = '30s' } = options
+  return new Postgres(databaseOf(options.pool, milliseconds(statementTimeout, 'postgres: statementTimeout')), options)
 }

@@ -7,6 +7,6 @@ import { AmbientUnitOfWork } from '../outbox/unit-of-work.ts'
  */
 export class PostgresUnitOfWork<Tx = unknown> extends AmbientUnitOfWork<Tx> {
   constructor(database: Database<Tx>) {
-    super((fn) => database.transaction(fn))
+    super((fn, signal) => database.transaction(fn, signal))
   }
 }

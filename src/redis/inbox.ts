@@ -10,6 +10,7 @@ import {
   telemetry,
   Unavailable,
   WaybillError,
+  whenAborted,
   wholeNumber,
 } from '../core/index.ts'
 import { isKind, isServerTrouble, type RedisCommands, RedisError, type RedisReply, textOf } from '../drivers/redis.ts'
@@ -19,7 +20,6 @@ import { Leases } from './leases.ts'
 import { scripts } from './scripts.ts'
 import { answersOf, type Line, Together } from './together.ts'
 import { type Ending, type RedisTx, type Unit, unitOf } from './unit.ts'
-import { whenAborted } from './when-aborted.ts'
 
 /**
  * Longer than what a group gives again by itself takes. Every message is remembered for so long, so that it is memory

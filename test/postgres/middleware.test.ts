@@ -157,11 +157,12 @@ describe.each(drivers)('middleware on $name', ({ open, single }) => {
   test('a handler that was given up does not commit afterwards', async () => {
     let finished = 0
     const router = new Router('billing')
-      .use(timeout('20ms'))
+      .use(timeout('500ms'))
       .use(transactional(db))
-      .on(OrderPlaced, async ({ data }, { tx }) => {
+      .on(OrderPlaced, async ({ data }, { tx, signal }) => {
         await invoice(tx, data.order)
-        await sleep(80)
+        await new Promise((resolve) => signal.addEventListener('abort', resolve))
+        await sleep(20)
         finished++
       })
     const [settled] = await consume(router, [placed('1')])

@@ -1,4 +1,12 @@
-import { type Clock, type Duration, milliseconds, systemClock, WaybillError } from '../../core/index.ts'
+import {
+  blameless,
+  type Clock,
+  type Duration,
+  milliseconds,
+  promised,
+  systemClock,
+  WaybillError,
+} from '../../core/index.ts'
 import type { Middleware } from '../middleware.ts'
 
 /**
@@ -16,14 +24,24 @@ export function timeout(after: Duration, clock: Clock = systemClock): Middleware
       const onAbort = () => controller.abort(context.signal.reason)
       if (context.signal.aborted) onAbort()
       else context.signal.addEventListener('abort', onAbort, { once: true })
+      let over = false
       const late = clock.sleep(ms, finished.signal).then(() => {
         if (finished.signal.aborted) return new Promise<never>(() => {})
         const error = new WaybillError('TIMEOUT', `handling ${message.type} took longer than ${ms} ms`)
+        over = true
         controller.abort(error)
-        throw error
+        // One that says at once that it has waited for something that is not the message's fault knows better.
+        return new Promise<never>((_, reject) => setImmediate(reject, error))
       })
+      const work = promised(() => next(message, { ...context, signal: controller.signal })).then(
+        (outputs) => (over ? late : outputs),
+        (error) => {
+          if (over && !blameless(error)) return late
+          throw error
+        },
+      )
       try {
-        return await Promise.race([next(message, { ...context, signal: controller.signal }), late])
+        return await Promise.race([work, late])
       } finally {
         finished.abort()
         context.signal.removeEventListener('abort', onAbort)

@@ -1,0 +1,189 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import postgresJs from 'postgres'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { InProcessBroker } from '../../src/brokers/in-process/index.ts'
+import { event, telemetry, Unavailable, type WaybillError } from '../../src/core/index.ts'
+import { sqlOf } from '../../src/drivers/database.ts'
+import { transactional } from '../../src/outbox/middleware.ts'
+import { type Postgres, postgres } from '../../src/postgres/index.ts'
+import { Router } from '../../src/router/index.ts'
+import { recordTelemetry } from '../../src/testing/index.ts'
+import { type FreshDatabase, freshDatabase, without } from '../support/services.ts'
+
+const Placed = event<{ n: number; hangs: 'nowhere' | 'idle' | 'in a statement' }>('order.placed')
+
+const fails = (work: Promise<unknown>): Promise<WaybillError> =>
+  work.then(
+    () => expect.unreachable('it did not fail'),
+    (error) => error,
+  )
+
+const never = () => new Promise<never>(() => {})
+
+async function eventually(what: string, holds: () => boolean | Promise<boolean>, limit = 20_000): Promise<void> {
+  const until = performance.now() + limit
+  while (!(await holds())) {
+    if (performance.now() > until) throw new Error(`waited ${limit} ms for: ${what}`)
+    await sleep(20)
+  }
+}
+
+describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that never returns, on %s', (driver) => {
+  let database: FreshDatabase
+  let other: pg.Pool
+  beforeAll(async () => {
+    database = await freshDatabase()
+    other = new pg.Pool({ connectionString: database.url, max: 4 })
+    await postgres({ pool: other }).migrate()
+    await other.query('CREATE TABLE orders (n int PRIMARY KEY)')
+  })
+  afterAll(async () => {
+    await other?.end()
+    await database?.drop()
+  })
+
+  function open(max: number): { db: Postgres; end(): Promise<unknown> } {
+    if (driver === 'pg') {
+      const pool = new pg.Pool({ connectionString: database.url, max, application_name: 'consumer' })
+      return { db: postgres({ pool }) as Postgres, end: () => pool.end() }
+    }
+    const connection = { application_name: 'consumer' }
+    const sql = postgresJs(database.url, { max, onnotice: () => {}, connection })
+    return { db: postgres({ pool: sql }) as Postgres, end: () => sql.end({ timeout: 1 }) }
+  }
+
+  test('costs nobody but its own message: all others are handled, none of them is dead', async () => {
+    const { db, end } = open(10)
+    const recorded = recordTelemetry()
+    const broker = new InProcessBroker()
+    const handled = new Set<number>()
+    const router = new Router('billing').use(transactional(db)).on(Placed, async ({ data }, { tx }) => {
+      if (data.hangs === 'idle') await never()
+      if (data.hangs === 'in a statement') await sqlOf(tx).query('SELECT pg_sleep(3600)')
+      await sqlOf(tx).query('INSERT INTO orders VALUES ($1)', [data.n])
+      handled.add(data.n)
+    })
+    const consumer = await router
+      .consume(broker.source('billing'), {
+        concurrency: 10,
+        timeout: 300,
+        retry: { attempts: 1000, backoff: { min: 1, max: 1, jitter: 0 } },
+      })
+      .start()
+    const hanging = (['idle', 'in a statement', 'idle'] as const).map((hangs, n) => Placed({ n: -1 - n, hangs }))
+    await broker.publish(hanging)
+    // Long enough that each of the three has come again, with what is left of its first time still in the database.
+    for (let round = 0; round < 40; round++) {
+      const from = round * 25
+      await broker.publish(Array.from({ length: 25 }, (_, i) => Placed({ n: from + i, hangs: 'nowhere' })))
+      await eventually(`round ${round} of healthy messages`, () => handled.size >= from + 20)
+      await sleep(50)
+    }
+    await eventually('all healthy ones', () => handled.size === 1000)
+    expect(recorded.of('message.dead')).toEqual([])
+    await consumer.stop()
+    const { rows } = await other.query('SELECT count(*)::int AS n FROM orders')
+    expect(rows[0].n).toBe(1000)
+    await eventually('the server to be rid of them', async () => {
+      const { rows } = await other.query(
+        `SELECT count(*)::int AS n FROM pg_stat_activity WHERE application_name = 'consumer' AND xact_start IS NOT NULL`,
+      )
+      return rows[0].n === 0
+    })
+    recorded.stop()
+    await end()
+  })
+
+  test("an empty pool is nobody's fault, and is named", async () => {
+    const { db, end } = open(2)
+    const held = new AbortController()
+    let begun = 0
+    const hold = () => {
+      begun++
+      return never()
+    }
+    const holders = [1, 2].map(() => fails(db.withTransaction(hold, { signal: held.signal })))
+    await eventually('both connections to be in use', () => begun === 2)
+    const controller = new AbortController()
+    const waiting = fails(db.withTransaction(async () => expect.unreachable(), { signal: controller.signal }))
+    controller.abort(new Error('the time is up'))
+    const error = await waiting
+    expect(error).toBeInstanceOf(Unavailable)
+    expect(error.message).toContain('is empty: all 2 connections (max: 2) are in use')
+    held.abort(new Error('enough'))
+    expect((await Promise.all(holders)).map(({ message }) => message)).toEqual(['enough', 'enough'])
+    // Both are there again.
+    await Promise.all([1, 2, 3].map(() => db.withTransaction((tx) => sqlOf(tx).query('SELECT 1'))))
+    await end()
+  })
+
+  test('what it sends afterwards is refused, and its locks are gone', async () => {
+    const { db, end } = open(2)
+    const warnings: string[] = []
+    const stop = telemetry.warning.subscribe(({ message }) => warnings.push(message))
+    await other.query('CREATE TABLE things (n int PRIMARY KEY)')
+    const controller = new AbortController()
+    let leaked: unknown
+    let wait: (() => void) | undefined
+    const work = fails(
+      db.withTransaction(
+        async (tx) => {
+          leaked = tx
+          await sqlOf(tx).query('INSERT INTO things VALUES (1)')
+          wait?.()
+          // For a lock that another keeps: the server does not notice that its client has gone.
+          await sqlOf(tx).query('LOCK TABLE orders')
+        },
+        { signal: controller.signal },
+      ),
+    )
+    const locker = await other.connect()
+    await locker.query('BEGIN')
+    await locker.query('LOCK TABLE orders')
+    await new Promise<void>((resolve) => {
+      wait = resolve
+    })
+    await eventually('it to wait for the lock', async () => {
+      const { rows } = await other.query(`SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
+      return rows.length > 0
+    })
+    controller.abort(new Error('enough'))
+    expect((await work).message).toBe('enough')
+    await other.query('INSERT INTO things VALUES (1)')
+    await locker.query('ROLLBACK')
+    locker.release()
+    expect(await fails(sqlOf(leaked).query('INSERT INTO things VALUES (2)'))).toMatchObject({
+      code: 'TRANSACTION_ENDED',
+      message: expect.stringContaining('told to give up'),
+    })
+    expect(warnings.filter((text) => text.includes('told to give up'))).toHaveLength(1)
+    stop()
+    await end()
+  })
+
+  test('a message that another is handling is not charged for the wait', async () => {
+    const { db, end } = open(4)
+    const broker = new InProcessBroker()
+    const recorded = recordTelemetry()
+    const holder = await other.connect()
+    await holder.query('BEGIN')
+    await holder.query(
+      `INSERT INTO processed_messages (subscriber, source, message_id) VALUES ('billing', '/shop', 'x')`,
+    )
+    let handled = 0
+    const router = new Router('billing').use(transactional(db)).on(Placed, async () => {
+      handled++
+    })
+    const consumer = await router.consume(broker.source('billing'), { timeout: 200, retry: { attempts: 1 } }).start()
+    await broker.publish([Placed({ n: 1, hangs: 'nowhere' }, { id: 'x', source: '/shop' })])
+    await eventually('it to be put off', () => recorded.of('message.handled').some(({ result }) => result === 'retry'))
+    expect(recorded.of('message.dead')).toEqual([])
+    await holder.query('ROLLBACK')
+    holder.release()
+    await eventually('it to be handled', () => handled === 1)
+    await consumer.stop()
+    recorded.stop()
+    await end()
+  })
+})
