@@ -1,5 +1,5 @@
 import { Unavailable } from '../core/index.ts'
-import { ANSWER_WITHIN, answered, CHECKOUT_WITHIN, COMMIT_WITHIN } from './connection.ts'
+import { ANSWER_WITHIN, answered, CHECKOUT_WITHIN, COMMIT_WITHIN, UNDER_WAY_WITHIN } from './connection.ts'
 import { fromPool, type PoolState } from './pool.ts'
 import type { PostgresJsInner, PostgresJsRoot, PostgresJsSent, PostgresJsTransaction } from './postgres-js-shapes.ts'
 import {
@@ -72,9 +72,10 @@ export class PostgresJsAttempt<T> {
 
   /** What is still under way is cancelled, since ROLLBACK comes after it. Without an answer the connection is closed. */
   async #rollback(original: unknown): Promise<void> {
+    const within = this.#underWay.size > 0 ? UNDER_WAY_WITHIN : ANSWER_WITHIN
     for (const sent of this.#underWay) cancel(sent)
     try {
-      await answered(this.#whole, ANSWER_WITHIN, () => this.#inner?.terminate?.())
+      await answered(this.#whole, within, () => this.#inner?.terminate?.())
     } catch (error) {
       if (error !== original) keepOriginal(original, error)
     }

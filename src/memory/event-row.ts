@@ -1,5 +1,5 @@
 import { type ExtensionValue, encodeData, eventUuid, Message, type RawMessage } from '../core/index.ts'
-import { checkEvent, checkKey } from '../outbox/event-checks.ts'
+import { checkEvent, checkKey, checkTexts } from '../outbox/event-checks.ts'
 import type { EnqueueOptions } from '../outbox/store.ts'
 import type { Row } from './row.ts'
 
@@ -8,12 +8,14 @@ export function eventRow(event: Message, options: EnqueueOptions, topicOf: (even
   checkEvent(event)
   const key = options.key ?? event.key
   const tenant = options.tenant ?? event.tenant ?? ''
+  const topic = options.topic ?? topicOf(event)
+  checkTexts(event, options, topic)
   const message = stored(event, key, tenant)
   return {
     eventId: eventUuid(event),
     sequence: 0,
     tenant,
-    topic: options.topic ?? topicOf(event),
+    topic,
     key,
     message,
     size: Buffer.byteLength(message.data),

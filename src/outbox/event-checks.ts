@@ -54,3 +54,34 @@ export function checkKey({ type }: Message, key: string | null | undefined): voi
   const text = `${describe(type)}: the key has ${bytes} bytes; at most ${MAX_KEY_BYTES} bytes; use a hash of it`
   throw new WaybillError('TOO_LARGE', text)
 }
+
+/**
+ * Refuses what PostgreSQL cannot hold as text, and CloudEvents does not allow: a NUL, or half of a character (a surrogate
+ * without its other half). Before anything is sent, so that the caller's transaction goes on. Data may hold both.
+ */
+export function checkTexts(message: Message, options: EnqueueOptions, topic: string): void {
+  const { type, extensions } = message
+  checkStorable(type, 'id', message.id)
+  checkStorable(type, 'source', message.source)
+  checkStorable(type, 'type', type)
+  checkStorable(type, 'subject', message.subject)
+  checkStorable(type, 'datacontenttype', message.datacontenttype)
+  checkStorable(type, 'dataschema', message.dataschema)
+  checkStorable(type, 'topic', topic)
+  checkStorable(type, 'key', options.key)
+  checkStorable(type, 'tenant', options.tenant)
+  checkStorable(type, 'aggregate.type', options.aggregate?.type)
+  checkStorable(type, 'aggregate.id', options.aggregate?.id)
+  for (const name in extensions) checkStorable(type, name, extensions[name])
+}
+
+function checkStorable(type: string, name: string, value: unknown): void {
+  if (typeof value !== 'string' || (!value.includes('\0') && isWellFormed(value))) return
+  const what = value.includes('\0') ? 'a NUL character' : 'half of a character (a lone surrogate)'
+  throw new WaybillError('INVALID_OPTION', `${describe(type)}: ${name} contains ${what}, which cannot be stored`)
+}
+
+/** Of every Node we run on, and not yet in the types that we compile with. */
+function isWellFormed(text: string): boolean {
+  return (text as unknown as { isWellFormed(): boolean }).isWellFormed()
+}

@@ -7,7 +7,7 @@ import {
   type Message,
   WaybillError,
 } from '../core/index.ts'
-import { checkKey } from '../outbox/event-checks.ts'
+import { checkKey, checkTexts } from '../outbox/event-checks.ts'
 import type { EnqueueOptions } from '../outbox/store.ts'
 import type { StoredAttributes } from './row.ts'
 
@@ -19,8 +19,8 @@ export const MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 
 const OWN_EXTENSIONS = new Set(['partitionkey', 'tenantid', 'eventversion'])
 
-/** jsonb refuses NUL and lone surrogates. A false alarm costs nothing: the text is then kept as bytes. */
-const NOT_FOR_JSONB = /\\u(?:0000|[dD][89abAB][0-9a-fA-F]{2})/
+/** jsonb refuses NUL and lone surrogates, high or low. A false alarm costs nothing: the text is then kept as bytes. */
+const NOT_FOR_JSONB = /\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})/
 
 export function eventRow(message: Message, options: EnqueueOptions, topicOf: (message: Message) => string): EventRow {
   const { id, source, type, extensions } = message
@@ -28,7 +28,8 @@ export function eventRow(message: Message, options: EnqueueOptions, topicOf: (me
   const key = options.key ?? message.key ?? null
   const tenant = options.tenant ?? message.tenant ?? ''
   const topic = options.topic ?? topicOf(message)
-  checkText(type, { id, source, type, topic, tenant, key: key ?? '' })
+  const { aggregate } = options
+  checkTexts(message, options, topic)
   checkKey(message, key)
   const { payload, hex, text } = payloadOf(raw)
   return [
@@ -39,8 +40,8 @@ export function eventRow(message: Message, options: EnqueueOptions, topicOf: (me
     source,
     type,
     String(message.version),
-    options.aggregate?.type ?? null,
-    options.aggregate?.id ?? null,
+    aggregate?.type ?? null,
+    aggregate?.id ?? null,
     isUuid(id) && id === id.toLowerCase() ? null : id,
     JSON.stringify(attributesOf(message, extensions, text)),
     payload,
@@ -96,16 +97,6 @@ function timeOf(type: string, at: Date | undefined): string | null {
   if (at instanceof Date && !Number.isNaN(at.getTime())) return at.toISOString()
   const text = `${describe(type)}: availableAt is ${describe(at)}; give a Date, such as new Date(Date.now() + 60_000)`
   throw new WaybillError('INVALID_OPTION', text)
-}
-
-function checkText(type: string, values: Record<string, string>): void {
-  for (const name in values) {
-    if (!values[name]!.includes('\0')) continue
-    throw new WaybillError(
-      'INVALID_OPTION',
-      `${describe(type)}: ${name} contains a NUL character, which PostgreSQL cannot store`,
-    )
-  }
 }
 
 function tooLong(type: string, what: string, got: string, allowed: string): never {

@@ -11,7 +11,7 @@ import {
 } from '../core/index.ts'
 import type { RedisArg } from '../drivers/redis.ts'
 import { setTopic } from '../flow/index.ts'
-import { checkEvent, checkKey } from '../outbox/event-checks.ts'
+import { checkEvent, checkKey, checkTexts } from '../outbox/event-checks.ts'
 import type { EnqueueOptions } from '../outbox/store.ts'
 
 const MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
@@ -51,6 +51,7 @@ export function entryOf(event: Message, options: EnqueueOptions, topicOf: (event
   checkEvent(event)
   const key = options.key ?? event.key
   checkKey(event, key)
+  checkTexts(event, options, options.topic ?? topicOf(event))
   const raw = encodeData(event)
   const size = typeof raw.data === 'string' ? Buffer.byteLength(raw.data) : raw.data.byteLength
   if (size > MAX_PAYLOAD_BYTES) {

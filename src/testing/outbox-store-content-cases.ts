@@ -1,4 +1,4 @@
-import { deepStrictEqual, ok, strictEqual } from 'node:assert/strict'
+import { deepStrictEqual, ok, rejects, strictEqual } from 'node:assert/strict'
 import { type Attributes, decodeData, event, local, Message, uuidv7 } from '../core/index.ts'
 import { topicOf } from '../flow/index.ts'
 import { same, sample } from './outbox-probe.ts'
@@ -26,6 +26,10 @@ async function through(probe: OutboxStoreProbe, events: readonly Message[]): Pro
 async function unchanged(probe: OutboxStoreProbe, events: readonly Message[]): Promise<void> {
   const arrived = await through(probe, events)
   for (const [i, event] of events.entries()) same(arrived[i]!, event)
+}
+
+async function refused(enqueueing: Promise<unknown>, name: string): Promise<void> {
+  await rejects(enqueueing, ({ code, message }) => code === 'INVALID_OPTION' && message.includes(`: ${name} contains`))
 }
 
 /** What of an event survives: everything. */
@@ -84,7 +88,14 @@ export const contentCases: readonly StoreCase<OutboxStoreProbe>[] = [
       const Typed = event<unknown>('thing.typed')
       const values = [
         { text: 'ü €"\\\'', list: [1, -0.5, 1e21, null, true], nested: { deep: { empty: {} } }, none: null },
-        { nul: 'a\0b', surrogates: '\ud83d\ude00', half: '\ud800', escaped: '\\u0000' },
+        {
+          nul: 'a\0b',
+          surrogates: '\ud83d\ude00',
+          half: '\ud800',
+          other: '\udc00',
+          swapped: '\udc00\ud800',
+          escaped: '\\u0000',
+        },
         'text',
         '',
         42,
@@ -97,6 +108,34 @@ export const contentCases: readonly StoreCase<OutboxStoreProbe>[] = [
         values.map((value) => Typed(value)),
       )
       deepStrictEqual(arrived.map(decodeData), values)
+    },
+  },
+  {
+    name: 'a NUL or half of a character in an attribute is refused by name, and the transaction goes on',
+    async run(probe) {
+      const odd = ['a\0b', 'a\ud800', '\udc00b']
+      const attributes = ['id', 'source', 'type', 'subject', 'myextension']
+      const options = ['key', 'topic', 'tenant'] as const
+      await probe.work.withTransaction(async (tx) => {
+        for (const text of odd) {
+          for (const name of attributes) {
+            const base = { id: uuidv7(), source: '/conformance', type: 'thing.done' }
+            const own = name === 'myextension' ? { extensions: { [name]: text } } : { [name]: text }
+            let message: Message
+            try {
+              message = new Message({ ...base, ...own }, {})
+            } catch {
+              // Nobody could make such an event in the first place.
+              continue
+            }
+            await refused(probe.outbox.enqueue(tx, message), name)
+          }
+          for (const name of options) await refused(probe.outbox.enqueue(tx, sample(1), { [name]: text }), name)
+          await refused(probe.outbox.enqueue(tx, sample(1), { aggregate: { type: 'order', id: text } }), 'aggregate.id')
+        }
+        await probe.outbox.enqueue(tx, sample(2))
+      })
+      strictEqual((await probe.entries()).length, 1)
     },
   },
   {
