@@ -1,4 +1,5 @@
 import { describe, WaybillError } from '../core/index.ts'
+import { knex, notTransactions, prisma, sequelize } from './orms.ts'
 import { pgliteResult } from './pglite.ts'
 import { postgresJsResult } from './postgres-js-shapes.ts'
 import {
@@ -22,7 +23,7 @@ export type Recogniser = (tx: unknown) => Sql | undefined
  * Every kind of transaction that is known; the first that knows it wins. Other libraries' are told apart from each other
  * by their methods, so the particular come before the general.
  */
-export const recognisers: Recogniser[] = [postgresJs, pglite, anyQuery, anyFunction]
+export const recognisers: Recogniser[] = [postgresJs, pglite, prisma, knex, sequelize, anyQuery, anyFunction]
 
 /** SQL through the transaction that the caller already has. It is neither begun nor ended here. */
 export function sqlOf(tx: unknown): Sql {
@@ -41,7 +42,13 @@ export function refusePool(tx: unknown): void {
   if (isPgPool(tx)) refuse('a pg Pool', 'take a client from it, BEGIN, and give that client')
   if (isPostgresJsRoot(tx)) refuse('the sql of postgres.js itself', 'give the sql that sql.begin() passes to you')
   if (isPgliteRoot(tx)) refuse('a PGlite instance', 'give the tx that transaction() passes to you')
-  if (isPgClient(tx) && tx.getTransactionStatus?.() === 'I') refuse('a pg client without a transaction', 'BEGIN first')
+  if (isPgClient(tx)) {
+    if (tx.getTransactionStatus?.() === 'I') refuse('a pg client without a transaction', 'BEGIN first')
+    return
+  }
+  if ((typeof tx !== 'object' && typeof tx !== 'function') || tx === null || isPostgresJsSql(tx)) return
+  const known = notTransactions.find(({ is }) => is(tx as Record<string, unknown>))
+  if (known !== undefined) refuse(known.what, known.instead)
 }
 
 function refuse(what: string, instead: string): never {

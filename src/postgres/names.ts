@@ -86,4 +86,5 @@ function wakingSql(wake: 'flag' | 'always' | 'off', regclass: string): string {
 }
 
 const refused = (regclass: string) => `NOT pg_try_advisory_xact_lock_shared(${WAKE_LOCK(regclass)})`
-const notify = (regclass: string) => `pg_notify('waybill_' || ${regclass}::oid, '')`
+/** As text: Prisma cannot read a column of type void. */
+const notify = (regclass: string) => `pg_notify('waybill_' || ${regclass}::oid, '')::text`

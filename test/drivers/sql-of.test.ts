@@ -77,6 +77,64 @@ test('anything that runs SQL', async () => {
   await expect(sqlOf(async () => 'ok').query('SELECT 1')).rejects.toMatchObject({ code: 'BAD_DRIVER' })
 })
 
+/** Shapes of TypeORM 0.3, Sequelize 6, Knex 3, Prisma 7, Kysely, Drizzle and pg-promise, as far as they are looked at. */
+describe('other libraries', () => {
+  const run = async () => []
+  const runner = (isTransactionActive: boolean) => ({ query: run, startTransaction: run, isTransactionActive })
+  const manager = (queryRunner: unknown) => ({ query: run, transaction: run, getRepository: run, queryRunner })
+  const knexOf = (isTransaction: boolean | undefined, more = {}) =>
+    Object.assign(() => ({}), { raw: run, transaction: run, client: {}, isTransaction, ...more })
+  const kysely = (isTransaction: boolean) => ({ executeQuery: run, selectFrom: run, transaction: run, isTransaction })
+
+  test.each<[string, unknown]>([
+    ['a TypeORM DataSource', { query: run, createQueryRunner: run, transaction: run, manager: manager(undefined) }],
+    ['a TypeORM EntityManager', manager(undefined)],
+    ['a TypeORM EntityManager', manager(runner(false))],
+    ['a TypeORM QueryRunner', { ...runner(false), manager: {} }],
+    ['a Sequelize instance', { query: run, transaction: run, define: run }],
+    ['a Knex instance', knexOf(undefined)],
+    ['a Knex instance', knexOf(false)],
+    ['a Prisma client', { $queryRawUnsafe: run, $transaction: run, $connect: run }],
+    ['a Kysely instance', kysely(false)],
+    ['a Drizzle database', { execute: run, transaction: run, select: run, query: {}, $client: {} }],
+    ['a pg-promise database', { query: run, tx: run, task: run, connect: run }],
+    ['a pg-promise database or task', { query: run, tx: run, task: run, ctx: { inTransaction: false } }],
+  ])('%s is no transaction', (name, given) => {
+    expect(() => refusePool(given)).toThrow(refused(name))
+  })
+
+  test('their transactions pass', () => {
+    refusePool(manager(runner(true)))
+    refusePool({ ...runner(true), manager: {} })
+    refusePool(knexOf(true))
+    refusePool({ $queryRawUnsafe: run })
+    refusePool({ query: run, tx: run, task: run, ctx: { inTransaction: true } })
+    refusePool({ query: run })
+    refusePool(async () => [])
+  })
+
+  test('SQL through them: Knex counts its parameters by ?, Sequelize runs by its root, Prisma spreads them', async () => {
+    const calls: unknown[] = []
+    const say =
+      (answer: unknown) =>
+      async (...args: unknown[]) => {
+        calls.push(args)
+        return answer
+      }
+    const rows = [{ a: 1 }]
+    const trx = knexOf(true, { raw: say({ rows, rowCount: 1 }), commit: run, rollback: run })
+    expect(await sqlOf(trx).query('SELECT $2::text, $1, $2', ['x', 'y'])).toMatchObject({ rows, count: 1 })
+    const t = { commit: run, rollback: run, sequelize: { query: say([rows, {}]), define: run } }
+    expect(await sqlOf(t).query('SELECT $1', ['x'])).toMatchObject({ rows, count: 1 })
+    expect(await sqlOf({ $queryRawUnsafe: say(rows) }).query('SELECT $1', ['x'])).toMatchObject({ rows, count: 1 })
+    expect(calls).toEqual([
+      ['SELECT ?::text, ?, ?', ['y', 'x', 'y']],
+      ['SELECT $1', { bind: ['x'], transaction: t }],
+      ['SELECT $1', 'x'],
+    ])
+  })
+})
+
 test('what runs none is refused, and what would do is named', () => {
   for (const wrong of [undefined, null, 1, 'tx', {}, { unsafe: 1 }]) {
     expect(() => sqlOf(wrong)).toThrow(

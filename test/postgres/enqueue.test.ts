@@ -173,6 +173,24 @@ describe('enqueue in PostgreSQL', () => {
   })
 })
 
+test('what is returned can be read by any library: no column of type void', async () => {
+  const VOID = 2278
+  const client = await t.pool.connect()
+  const types: number[] = []
+  const run = async (text: string, values: readonly unknown[]) => {
+    const result = await client.query(text, values as unknown[])
+    types.push(...result.fields.map(({ dataTypeID }) => dataTypeID))
+    return result.rows
+  }
+  await client.query('BEGIN')
+  await t.outbox.enqueue(run as never, Placed({ n: 1 }))
+  await t.outbox.enqueue(run as never, [Placed({ n: 2 })])
+  await client.query('ROLLBACK')
+  client.release()
+  expect(types.length).toBeGreaterThan(3)
+  expect(types).not.toContain(VOID)
+})
+
 describe('bad input', () => {
   const cases: [name: string, code: string, input: () => Promise<unknown>][] = [
     [
