@@ -77,6 +77,20 @@ export interface TelemetryEvents {
   'cleaner.cleaned': { store: string; count: number; partitions: number; took: number }
   /** How a relay reads its outbox, and why. */
   'relay.reader': { table: string; reader: string; shards: number; why: string }
+  /**
+   * A relay may not read at present: `holder` may, until then unless it is renewed. No `shard`: it reads in another way.
+   * `overdue`: it has missed a renewal, and seems to be gone.
+   */
+  'relay.waiting': {
+    table: string
+    shard: number | undefined
+    holder: string
+    until: string
+    overdue: boolean
+    reason: string
+  }
+  /** Leases that had run out were taken over: whoever held them died, or was cut off. */
+  'leases.expired': { table: string; count: number }
   /** Events were committed to an outbox on Redis; `duplicates` were there already and changed nothing. */
   'outbox.enqueued': { outbox: string; count: number; duplicates: number }
   /** What did not belong together in an outbox on Redis was put right. */
@@ -146,6 +160,8 @@ const names = {
   'task.ran': 1,
   'cleaner.cleaned': 1,
   'relay.reader': 1,
+  'relay.waiting': 1,
+  'leases.expired': 1,
   'outbox.enqueued': 1,
   'outbox.repaired': 1,
   'due.decided': 1,

@@ -42,6 +42,10 @@ export class PgDatabase implements Database<PgClient> {
     keepAlive(pool)
   }
 
+  get pool(): object {
+    return this.#pool
+  }
+
   get size(): number | undefined {
     return poolSize(this.#pool)
   }

@@ -47,6 +47,10 @@ export class PgliteDatabase implements Database<PgliteTransaction> {
     this.within = within
   }
 
+  get pool(): object {
+    return this.#db
+  }
+
   async query(text: string, values?: readonly SqlValue[]): Promise<SqlResult> {
     return pgliteResult(await this.#db.query(text, values as unknown[]))
   }

@@ -19,6 +19,10 @@ export class PostgresJsDatabase implements Database<PostgresJsTransaction> {
     this.within = within
   }
 
+  get pool(): object {
+    return this.#sql
+  }
+
   get size(): number | undefined {
     return poolSize(this.#sql)
   }

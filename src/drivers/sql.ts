@@ -59,6 +59,8 @@ export interface Database<Tx = unknown> extends Sql {
   readonly driver: 'pg' | 'postgres.js' | 'pglite'
   /** Only one session: a second transaction waits for the first, locks never contend. */
   readonly single: boolean
+  /** The client that was handed over. Databases of one pool share its connections. */
+  readonly pool: object
   /** How many connections the pool may open, where it tells. Undefined of PGlite, whose one session all share. */
   readonly size: number | undefined
   /** What errors call the pool: `the pg Pool`, `the pool of postgres.js`. */

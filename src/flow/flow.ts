@@ -86,6 +86,11 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     return difference(pump.hand.tally, before)
   }
 
+  /** Gives back the session that `runOnce` has left open for the next round. */
+  async rest(): Promise<void> {
+    if (!this.started) await this.ended()
+  }
+
   protected override async run(signal: AbortSignal): Promise<void> {
     for (let failures = 0; !signal.aborted; ) {
       try {

@@ -1,5 +1,6 @@
 import type { Clock } from '../core/index.ts'
 import type { Leadership, Term } from '../outbox/leadership.ts'
+import type { Holder } from '../outbox/waiting.ts'
 
 interface Held {
   epoch: number
@@ -37,6 +38,20 @@ export class MemoryLeadership implements Leadership {
   /** In which modes live relays read at present. */
   async modes(): Promise<readonly string[]> {
     return [...new Set(this.#live().map(([, { mode }]) => mode))]
+  }
+
+  /** Who keeps a relay of this mode out. */
+  otherMode(member: string, mode: string): Holder | undefined {
+    const others = this.#live().filter(([name, other]) => name !== member && other.mode !== mode)
+    const [last] = others.sort(([, a], [, b]) => b.expiresAt - a.expiresAt)
+    return last === undefined ? undefined : { holder: last[0], expiresIn: last[1].expiresAt - this.#clock.now() }
+  }
+
+  /** Who else holds the term of a shard. */
+  holder(member: string, shard: number): Holder | undefined {
+    const term = this.#terms.get(shard)
+    if (term === undefined || term.holder === member || !this.#runs(term)) return undefined
+    return { holder: term.holder, expiresIn: term.expiresAt - this.#clock.now() }
   }
 
   async terms(): Promise<readonly { shard: number; holder: string }[]> {

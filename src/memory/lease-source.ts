@@ -64,6 +64,17 @@ class LeaseSession implements Session<MemoryDelivery> {
     return rows.map(deliveryOf)
   }
 
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    const { table, wake, clock } = this.#options
+    const due = Math.min(ms, table.nextIn(0))
+    if (due === 0 || signal.aborted) return
+    const over = new AbortController()
+    const rung = () => over.abort()
+    if (wake) table.waiting.add(rung)
+    await clock.sleep(due, AbortSignal.any([signal, over.signal]))
+    table.waiting.delete(rung)
+  }
+
   async settle(batch: readonly Settled<MemoryDelivery>[]): Promise<number> {
     const { table, deletes } = this.#options
     let stale = 0

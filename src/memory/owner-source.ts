@@ -1,7 +1,8 @@
 import { telemetry, WaybillError } from '../core/index.ts'
-import { type Demand, type Session, type Settled, type Source, Task } from '../flow/index.ts'
+import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
 import type { ReaderOptions } from '../outbox/store.ts'
+import { Waiting } from '../outbox/waiting.ts'
 import { BLOCKERS } from './key-lane.ts'
 import type { MemoryLeadership } from './leadership.ts'
 import { deliveryOf, type MemoryDelivery } from './row.ts'
@@ -22,18 +23,24 @@ const MARGIN = 0.1
 
 /** The outbox read by its one owner, or one owner for each shard, in order per key. */
 export function ownerSource(options: OwnerOptions): Source<MemoryDelivery> {
-  const { table, shard, shards } = options
+  const { table, shard, shards, lease, clock } = options
+  const waiting = new Waiting(table.name, shard, lease, clock)
   return {
     name: shards === 1 ? table.name : `${table.name}/${shard}`,
     features: { redelivers: true, holdsKeys: true },
     async open() {
       const asked = options.clock.monotonic()
       const term = await options.leadership.acquire(options.member, shard, options.lease)
-      if (term === undefined) return undefined
+      if (term === undefined) {
+        const other = options.leadership.holder(options.member, shard)
+        if (other !== undefined) waiting.for(other, 'another relay owns it')
+        return undefined
+      }
+      waiting.over()
       for (const owner of options.owners) owner.checkTerm()
       table.partition(shards)
       const session = new OwnerSession(options, term, asked)
-      await session.begin()
+      session.begin()
       return session
     },
   }
@@ -41,11 +48,11 @@ export function ownerSource(options: OwnerOptions): Source<MemoryDelivery> {
 
 export class OwnerSession implements Session<MemoryDelivery> {
   readonly cautious: boolean
+  readonly extendEvery: number
   readonly #options: OwnerOptions
   readonly #term: Term
   readonly #inHand = new Set<MemoryDelivery>()
   readonly #lost = new AbortController()
-  readonly #renewal: Task<void>
   #deadline: number
   #noted: string | undefined
   #wake: (() => void) | undefined
@@ -54,15 +61,13 @@ export class OwnerSession implements Session<MemoryDelivery> {
     this.#options = options
     this.#term = term
     this.cautious = term.abandoned
+    this.extendEvery = options.lease / 3
     this.#deadline = asked + options.lease * (1 - MARGIN)
-    const { table, lease, clock } = options
-    this.#renewal = new Task({ name: `${table.name}: renewal`, every: lease / 3, run: () => this.#renew(), clock })
   }
 
-  async begin(): Promise<void> {
+  begin(): void {
     this.#options.owners.add(this)
     if (this.#term.note !== undefined) this.#charge(this.#term.note)
-    await this.#renewal.start()
   }
 
   get lost(): AbortSignal {
@@ -124,7 +129,6 @@ export class OwnerSession implements Session<MemoryDelivery> {
   }
 
   async close(): Promise<void> {
-    await this.#renewal.stop()
     this.#giveBack()
     await this.#options.leadership.release(this.#options.member, this.#term)
   }
@@ -142,7 +146,7 @@ export class OwnerSession implements Session<MemoryDelivery> {
     this.#inHand.clear()
   }
 
-  async #renew(): Promise<void> {
+  async extend(): Promise<void> {
     const { clock, lease, member, leadership } = this.#options
     const asked = clock.monotonic()
     if (await leadership.renew(member, this.#term, lease)) this.#deadline = asked + lease * (1 - MARGIN)

@@ -1,6 +1,7 @@
 import { telemetry, uuidv7 } from '../core/index.ts'
 import type { Source } from '../flow/index.ts'
 import type { Reader, ReaderOptions } from '../outbox/store.ts'
+import { Waiting } from '../outbox/waiting.ts'
 import type { MemoryLeadership } from './leadership.ts'
 import { leaseSource } from './lease-source.ts'
 import { type OwnerSession, ownerSource } from './owner-source.ts'
@@ -19,11 +20,12 @@ export class MemoryReader implements Reader {
   readonly #member = uuidv7()
   #kind: 'owner' | 'lease' | undefined
   #sources: readonly Source[] = []
-  #refusedBy: string | undefined
+  readonly #waiting: Waiting
 
   constructor(of: Readable, options: ReaderOptions) {
     this.#of = of
     this.#options = options
+    this.#waiting = new Waiting(of.table.name, undefined, options.lease, options.clock)
   }
 
   async share(): Promise<readonly Source[]> {
@@ -33,7 +35,7 @@ export class MemoryReader implements Reader {
       this.#tellRefused(refusedBy)
       return []
     }
-    this.#refusedBy = undefined
+    this.#waiting.over()
     if (this.#sources.length === 1) return this.#sources
     const members = await this.#of.leadership.members()
     return this.#sources.filter((_, shard) => members[shard % members.length] === this.#member)
@@ -68,9 +70,7 @@ export class MemoryReader implements Reader {
   }
 
   #tellRefused(mode: string): void {
-    if (mode === this.#refusedBy) return
-    this.#refusedBy = mode
-    const message = `${this.#of.table.name}: relays that read as ${mode} are at work; this one (${this.#mode}) waits until they are gone`
-    telemetry.warning.publish({ where: 'relay', message })
+    const other = this.#of.leadership.otherMode(this.#member, this.#mode)
+    if (other !== undefined) this.#waiting.for(other, `it reads as ${mode}, and this relay as ${this.#mode}`)
   }
 }

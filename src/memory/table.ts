@@ -1,6 +1,7 @@
 import { type Clock, telemetry } from '../core/index.ts'
 import type { Demand } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
+import { tellExpired } from '../outbox/waiting.ts'
 import { Heap } from './heap.ts'
 import { type Blocker, KeyLane } from './key-lane.ts'
 import type { Row } from './row.ts'
@@ -130,10 +131,12 @@ export class Table {
   /** What is due becomes ready. A lease that ran out counts as an attempt: its holder may have died of it. */
   #promote(shard: number, attempts: number): void {
     const { timers } = this.#lanes[shard]!
+    let expired = 0
     for (let timer = timers.peek(); timer !== undefined && timer.at <= this.now(); timer = timers.peek()) {
       timers.pop()
       const { row } = timer
       if (row.state === 'leased') {
+        expired++
         row.attempts++
         row.lastError = 'the relay that worked on it let its lease run out'
         if (row.attempts >= attempts) {
@@ -144,6 +147,7 @@ export class Table {
       }
       this.become(row, 'ready')
     }
+    tellExpired(this.name, expired)
   }
 
   #place(row: Row): void {

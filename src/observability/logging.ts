@@ -75,6 +75,12 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
   'task.ran': 'debug',
   'cleaner.cleaned': 'info',
   'relay.reader': 'info',
+  'relay.waiting': {
+    levels: ['info', 'warn'],
+    of: ({ shard, overdue }) => (overdue || shard === undefined ? 'warn' : 'info'),
+    why: 'warn when the other reads in another way, or has missed a renewal',
+  },
+  'leases.expired': 'warn',
   'outbox.enqueued': 'debug',
   'outbox.repaired': 'warn',
   'due.decided': 'debug',

@@ -217,6 +217,20 @@ export const METRICS: readonly Metric[] = [
   },
   {
     kind: 'counter',
+    name: 'waybill_relay_waiting_total',
+    help: 'Times a relay said that it waits because another may read.',
+    labels: ['table'],
+    from: { 'relay.waiting': ({ table }, write) => write({ table }, 1) },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_leases_expired_total',
+    help: 'Leases that ran out and were taken over.',
+    labels: ['table'],
+    from: { 'leases.expired': ({ table, count }, write) => write({ table }, count) },
+  },
+  {
+    kind: 'counter',
     name: 'waybill_outbox_enqueued_total',
     help: 'Events committed to an outbox on Redis, by result (new, duplicate).',
     labels: ['outbox', 'result'],

@@ -148,7 +148,10 @@ export class Relay extends Worker<Tally> {
     this.#flow({ name: options.from.name, features: {}, open: async () => undefined })
   }
 
-  /** One round: takes part, takes once from each of its shares, publishes and settles. */
+  /**
+   * One round: takes part, takes once from each of its shares, publishes and settles. Of an outbox it then keeps no
+   * connection and no right to read: a script may end after it.
+   */
   async runOnce(): Promise<Tally> {
     this.#prepared ??= this.prepare()
     await this.#prepared
@@ -156,8 +159,12 @@ export class Relay extends Worker<Tally> {
     for (const source of await this.#reader.share()) {
       const flow = this.#flows.get(source) ?? this.#flow(source)
       this.#flows.set(source, flow)
-      const tally = await flow.runOnce()
-      for (const kind of Object.keys(total) as (keyof Tally)[]) total[kind] += tally[kind]
+      try {
+        const tally = await flow.runOnce()
+        for (const kind of Object.keys(total) as (keyof Tally)[]) total[kind] += tally[kind]
+      } finally {
+        if (isOutbox(this.#options.from)) await flow.rest()
+      }
     }
     return total
   }
@@ -167,6 +174,7 @@ export class Relay extends Worker<Tally> {
     try {
       const { from } = this.#options
       if (isOutbox(from)) await from.check?.()
+      await this.#reader.check?.()
     } catch (error) {
       if (error instanceof WaybillError && !(error instanceof Unavailable)) throw error
       telemetry.warning.publish({ where: this.name, message: `the outbox cannot be reached: ${errorSummary(error)}` })
@@ -191,6 +199,7 @@ export class Relay extends Worker<Tally> {
   protected override async ended(): Promise<void> {
     await Promise.all([...this.#flows.values()].map((flow) => flow.stop()))
     this.#flows.clear()
+    this.#prepared = undefined
     await this.#reader.close()
   }
 
@@ -209,7 +218,15 @@ export class Relay extends Worker<Tally> {
       const flow = this.#flow(source)
       this.#flows.set(source, flow)
       await flow.start()
+      flow.finished.catch((error) => this.#failed(source, flow, error))
     }
+  }
+
+  /** A flow that could not go on is begun anew with the next look at the shares; nobody else would miss it. */
+  #failed(source: Source, flow: Flow, error: unknown): void {
+    if (this.#flows.get(source) === flow) this.#flows.delete(source)
+    const message = `reading ${source.name} ended, and begins anew: ${errorSummary(error)}`
+    telemetry.warning.publish({ where: this.name, message })
   }
 
   #flow(source: Source): Flow {

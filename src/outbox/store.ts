@@ -55,6 +55,8 @@ export interface OutboxReader {
 
 /** One relay's part in reading an outbox that others may read too. */
 export interface Reader {
+  /** Throws when it could never work as it is set up: a pool that is too small. Called when the relay starts. */
+  check?(): Promise<void>
   /**
    * Says that this relay lives, and answers what it should read from now on: the whole, its share of the shards, or
    * nothing while relays that read in another way are at work. The same source is the same object. Called again and

@@ -45,3 +45,8 @@ function namedIn(message: unknown): string | undefined {
   const missing = /^relation "([^"]{1,200})" does not exist$/.exec(message)
   return missing === null ? undefined : `table ${missing[1]}`
 }
+
+/** The server gave the statement up: for its time (`statement_timeout`), or because somebody asked it to. */
+export function isCancelled(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '57014'
+}

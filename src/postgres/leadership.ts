@@ -1,6 +1,7 @@
 import type { Database, Sql } from '../drivers/sql.ts'
 import { sqlOf } from '../drivers/sql-of.ts'
 import type { Leadership, Term } from '../outbox/leadership.ts'
+import type { Holder } from '../outbox/waiting.ts'
 import type { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
 
@@ -14,9 +15,10 @@ export class PostgresLeadership implements Leadership {
     this.#names = names
   }
 
-  async join(member: string, mode: string, lease: number): Promise<string | undefined> {
+  /** `on`: where to say that it lives, if a connection is at hand: a pool may have none left. */
+  async join(member: string, mode: string, lease: number, on: Sql = this.#db): Promise<string | undefined> {
     const values = [member, mode, String(lease)]
-    const beat = await this.#db.query(this.#names.fill(sql['leadership-heartbeat']), values)
+    const beat = await on.query(this.#names.fill(sql['leadership-heartbeat']), values)
     if (beat.count === 1) return undefined
     return this.#db.transaction(async (tx) => {
       const connection = sqlOf(tx)
@@ -30,8 +32,8 @@ export class PostgresLeadership implements Leadership {
     await this.#db.query(this.#names.fill('DELETE FROM {{members}} WHERE member = $1'), [member])
   }
 
-  async members(): Promise<readonly string[]> {
-    const { rows } = await this.#db.query(
+  async members(on: Sql = this.#db): Promise<readonly string[]> {
+    const { rows } = await on.query(
       this.#names.fill('SELECT member FROM {{members}} WHERE expires_at > clock_timestamp() ORDER BY member'),
     )
     return rows.map((row) => row['member'] as string)
@@ -43,6 +45,18 @@ export class PostgresLeadership implements Leadership {
       this.#names.fill('SELECT DISTINCT mode FROM {{members}} WHERE expires_at > clock_timestamp()'),
     )
     return rows.map((row) => row['mode'] as string)
+  }
+
+  /** Who keeps a relay of this mode out. */
+  async otherMode(member: string, mode: string): Promise<Holder | undefined> {
+    const text = this.#names.fill(sql['leadership-other'])
+    return holderOf((await this.#db.query(text, [member, mode])).rows[0])
+  }
+
+  /** Who else holds the term of a shard. */
+  async holder(member: string, shard: number): Promise<Holder | undefined> {
+    const text = this.#names.fill(sql['leadership-holder'])
+    return holderOf((await this.#db.query(text, [member, String(shard)])).rows[0])
   }
 
   get table(): string {
@@ -70,6 +84,10 @@ export class PostgresLeadership implements Leadership {
   async release(member: string, term: Term): Promise<void> {
     await this.#db.query(this.#names.fill(sql['leadership-release']), [member, String(term.shard), term.epoch])
   }
+}
+
+function holderOf(row: Readonly<Record<string, unknown>> | undefined): Holder | undefined {
+  return row === undefined ? undefined : { holder: row['holder'] as string, expiresIn: Number(row['expires_in']) }
 }
 
 export async function acquireTerm(

@@ -1,8 +1,11 @@
 import { type Clock, errorSummary, RELEASE, telemetry, uuidv7, WaybillError } from '../core/index.ts'
-import { type Connection, type Database, numberArray, textArray } from '../drivers/sql.ts'
+import { type Database, numberArray, type Sql, textArray } from '../drivers/sql.ts'
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
+import { tellExpired } from '../outbox/waiting.ts'
 import { type Becoming, becoming } from './becoming.ts'
+import { FittingSize } from './fitting-size.ts'
 import type { OutboxNames } from './names.ts'
+import { RelayConnections } from './relay-connections.ts'
 import {
   attemptsOf,
   deliveriesOf,
@@ -11,6 +14,7 @@ import {
   type Row,
   sequenceOf,
   stateOf,
+  tenantOf,
   typeOf,
   withinBytes,
 } from './row.ts'
@@ -23,8 +27,11 @@ export interface LeaseOptions {
   readonly lease: number
   readonly attempts: number
   readonly deletes: boolean
+  readonly wake: boolean
   readonly prepare: boolean
   readonly clock: Clock
+  /** Connections of open sessions, on which the relay can say that it lives. */
+  readonly open: Set<Sql>
   /** Whether this relay may read at all: relays that own the table keep it out. */
   readonly allowed: () => Promise<boolean>
 }
@@ -39,19 +46,7 @@ export function leaseSource(options: LeaseOptions): Source<OutboxDelivery> {
     features: { redelivers: true },
     async open() {
       if (!(await options.allowed())) return undefined
-      const timeout = Math.max(1000, options.lease / 3)
-      const connect = {
-        prepare: options.prepare,
-        timeout,
-        applicationName: `waybill relay ${options.names.table.text}`,
-      }
-      const reader = await options.db.connect(connect)
-      try {
-        return new LeaseSession(options, reader, await options.db.connect(connect))
-      } catch (error) {
-        await reader.release(true)
-        throw error
-      }
+      return new LeaseSession(options, await RelayConnections.open(options))
     },
   }
 }
@@ -73,8 +68,8 @@ interface Claim {
 class LeaseSession implements Session<OutboxDelivery> {
   readonly extendEvery: number
   readonly #options: LeaseOptions
-  readonly #reader: Connection
-  readonly #writer: Connection
+  readonly #connections: RelayConnections
+  readonly #size = new FittingSize()
   readonly #token = uuidv7()
   readonly #lost = new AbortController()
   readonly #inHand = new Map<string, OutboxDelivery>()
@@ -94,10 +89,9 @@ class LeaseSession implements Session<OutboxDelivery> {
   #mark = '-1'
   #allAt = 0
 
-  constructor(options: LeaseOptions, reader: Connection, writer: Connection) {
+  constructor(options: LeaseOptions, connections: RelayConnections) {
     this.#options = options
-    this.#reader = reader
-    this.#writer = writer
+    this.#connections = connections
     this.extendEvery = options.lease / 3
     const text = (name: keyof typeof sql) => options.names.fill(sql[name])
     this.#sql = {
@@ -107,7 +101,8 @@ class LeaseSession implements Session<OutboxDelivery> {
       extend: text('lease-extend'),
       large: text('large-payloads'),
     }
-    for (const connection of [reader, writer]) connection.onLost((error) => this.#lose(error))
+    connections.onLost((error) => this.#lose(error))
+    options.open.add(connections.writer)
   }
 
   get lost(): AbortSignal {
@@ -123,19 +118,26 @@ class LeaseSession implements Session<OutboxDelivery> {
   async take({ count, bytes, next = 0 }: Demand): Promise<readonly OutboxDelivery[]> {
     // What may have killed a relay goes out with nothing else in hand.
     if (this.#apart && this.#inHand.size > 0) return []
+    const { wake, reader } = this.#connections
+    this.#connections.used()
+    if (wake?.rung()) this.#allAt = 0
     const { asked, rows } = this.#ahead ?? this.#ask(count)
     this.#ahead = undefined
     const claimed = await rows
     const wanted = withinBytes(claimed.slice(0, count), bytes)
     this.#more(claimed.slice(wanted.length), asked, claimed.length >= count ? next : 0)
-    const deliveries = await deliveriesOf(this.#reader, this.#sql.large, wanted)
-    if (deliveries.length > 0) this.#claimed = Math.min(this.#claimed, asked + this.#options.lease * 0.9)
+    const deliveries = await deliveriesOf(reader, this.#sql.large, wanted)
+    if (deliveries.length > 0) {
+      this.#claimed = Math.min(this.#claimed, asked + this.#options.lease * 0.9)
+      wake?.lower()
+    }
     for (const delivery of deliveries) this.#inHand.set(delivery.eventId, delivery)
     return deliveries
   }
 
   #ask(count: number): Claim {
-    const claim: Claim = { asked: this.#options.clock.monotonic(), rows: this.#claim(count), claimed: [] }
+    const rows = this.#size.take(count, (fitting) => this.#claim(fitting))
+    const claim: Claim = { asked: this.#options.clock.monotonic(), rows, claimed: [] }
     claim.rows.then(
       (rows) => {
         claim.claimed = rows
@@ -161,12 +163,14 @@ class LeaseSession implements Session<OutboxDelivery> {
     const hinted = this.#mark !== '-1'
     const expired = this.#inHand.size > 0 ? 0 : Math.min(count, this.#few)
     const values = [String(count), this.#token, String(lease), String(attempts), String(expired), this.#mark]
-    const rows = inOrder(await this.#reader.read('lease-claim', this.#sql.claim, values))
+    const rows = inOrder(await this.#connections.reader.read('lease-claim', this.#sql.claim, values))
     this.#mark = rows.length >= count ? sequenceOf(rows.at(-1)!) : '-1'
     if (hinted && rows.length === 0) return this.#claim(count)
     const claimed = rows.filter((row) => stateOf(row) === 'leased')
-    for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(idOf(row), typeOf(row), attempts)
-    if (rows.some((row) => row[EXPIRED] === 't')) {
+    for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(row)
+    const ranOut = rows.filter((row) => row[EXPIRED] === 't').length
+    tellExpired(this.#options.names.table.text, ranOut)
+    if (ranOut > 0) {
       // None of those before has done harm: the next may be more.
       this.#few = Math.min(this.#few * 2, MOST_APART)
       this.#apart = true
@@ -177,10 +181,15 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
-    if (!this.#apart) return this.#options.clock.sleep(ms, signal)
-    if (this.#inHand.size === 0) return
+    const { clock } = this.#options
+    const { wake } = this.#connections
+    if (this.#apart && this.#inHand.size === 0) return
     this.#waiting = new AbortController()
-    await this.#options.clock.sleep(ms, AbortSignal.any([signal, this.#waiting.signal]))
+    const over = AbortSignal.any([signal, this.#waiting.signal])
+    // With those apart nothing else is claimed, so nobody need wake it.
+    if (this.#apart || wake === undefined) await clock.sleep(ms, over)
+    // When the flag has just gone up, claim once more: what was committed before told nobody.
+    else if (!(await wake.raise()) || Number.isFinite(wake.retryIn)) await wake.sleep(Math.min(ms, wake.retryIn), over)
     this.#waiting = undefined
   }
 
@@ -189,7 +198,10 @@ class LeaseSession implements Session<OutboxDelivery> {
     const others = batch.filter(([, { kind }]) => kind !== 'done')
     let changed = 0
     if (plain.length > 0) {
-      changed += await this.#writer.run('lease-published', this.#sql.published, [this.#token, textArray(plain)])
+      changed += await this.#connections.writer.run('lease-published', this.#sql.published, [
+        this.#token,
+        textArray(plain),
+      ])
     }
     if (others.length > 0)
       changed += await this.#become(others.map(([delivery, settlement]) => becoming(delivery, settlement)))
@@ -210,7 +222,7 @@ class LeaseSession implements Session<OutboxDelivery> {
       textArray(rows.map((row) => (row.after === undefined ? null : String(row.after)))),
       textArray(rows.map((row) => row.error)),
     ]
-    return this.#writer.run('lease-settle', this.#sql.settle, values)
+    return this.#connections.writer.run('lease-settle', this.#sql.settle, values)
   }
 
   async extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
@@ -223,8 +235,9 @@ class LeaseSession implements Session<OutboxDelivery> {
     const ids = [...deliveries.map((delivery) => delivery.eventId), ...(ahead?.claimed ?? []).map(idOf)]
     if (ahead !== undefined && ahead.claimed.length > 0) this.#ahead = { ...ahead, asked }
     if (ids.length > 0) {
-      await this.#writer.run('lease-extend', this.#sql.extend, [this.#token, textArray(ids), String(lease)])
+      await this.#connections.writer.run('lease-extend', this.#sql.extend, [this.#token, textArray(ids), String(lease)])
     }
+    await this.#connections.touch()
     if (!(await allowed())) this.#lose(new WaybillError('TERM_LOST', 'relays that own the table have taken over'))
     if (this.#apart && deliveries.length > 0) this.#patient = this.#apart = false
     this.#renewed = deliveries.length > 0 ? asked + lease * 0.9 : Number.POSITIVE_INFINITY
@@ -238,18 +251,19 @@ class LeaseSession implements Session<OutboxDelivery> {
     left.push(...(ahead ?? []).map(givenBack))
     this.#inHand.clear()
     if (!gone && left.length > 0) await this.#become(left).catch(() => {})
-    await Promise.all([this.#reader.release(gone), this.#writer.release(gone)])
+    this.#options.open.delete(this.#connections.writer)
+    await this.#connections.close(gone)
   }
 
-  #tellDead(id: string, type: string, attempt: number): void {
+  #tellDead(row: Row): void {
     const reason = errorSummary(new WaybillError('CRASHED', 'the relays that worked on it let their leases run out'))
     telemetry['message.dead'].publish({
       flow: this.#options.names.table.text,
-      type,
-      id,
+      type: typeOf(row),
+      id: idOf(row),
       reason,
-      attempt,
-      tenant: undefined,
+      attempt: attemptsOf(row),
+      tenant: tenantOf(row),
     })
   }
 

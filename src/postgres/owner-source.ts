@@ -1,18 +1,24 @@
-import { type Clock, RELEASE, type Settlement, telemetry, WaybillError } from '../core/index.ts'
-import { type Connection, type Database, numberArray, textArray } from '../drivers/sql.ts'
-import { type Demand, type Session, type Settled, type Source, Task } from '../flow/index.ts'
+import { type Clock, errorSummary, RELEASE, type Settlement, telemetry, WaybillError } from '../core/index.ts'
+import { answered } from '../drivers/connection.ts'
+import { type Database, numberArray, type Sql, textArray } from '../drivers/sql.ts'
+import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
+import { tellExpired, Waiting } from '../outbox/waiting.ts'
 import { type Becoming, becoming } from './becoming.ts'
-import { acquireTerm } from './leadership.ts'
+import { FittingSize } from './fitting-size.ts'
+import { acquireTerm, type PostgresLeadership } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
 import { OwnerScan } from './owner-scan.ts'
+import { RelayConnections } from './relay-connections.ts'
 import { attemptsOf, idOf, type OutboxDelivery } from './row.ts'
 import { sql } from './sql.generated.ts'
-import { Wake } from './wake.ts'
 
 export interface OwnerOptions {
   readonly db: Database
   readonly names: OutboxNames
+  readonly leadership: PostgresLeadership
+  /** Connections of open sessions, on which the relay can say that it lives. */
+  readonly open: Set<Sql>
   readonly member: string
   readonly shard: number
   readonly shards: number
@@ -35,35 +41,32 @@ const MARGIN = 0.1
  * epoch. A row that commits late is found by a later scan, so there are no gaps to get wrong.
  */
 export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
-  const { names, shard, shards } = options
+  const { names, shard, shards, member, lease, clock } = options
+  const waiting = new Waiting(names.table.text, shard, lease, clock)
   return {
     name: shards === 1 ? names.table.text : `${names.table.text}/${shard}`,
     features: { redelivers: true, holdsKeys: true },
     async open() {
-      // No answer for a third of the lease is as good as none: the term must not run out while we wait.
-      const connect = { prepare: options.prepare, applicationName: `waybill relay ${names.table.text}` }
-      const timeout = Math.max(1000, options.lease / 3)
-      const writer = await options.db.connect({ ...connect, timeout })
-      let reader: Connection | undefined
-      let locker: Connection | undefined
+      // A relay that waits keeps no connection.
+      const holder = options.leadership.holder(member, shard)
+      const other = await answered(holder, Math.max(1000, lease / 3), () => {})
+      if (other !== undefined) {
+        waiting.for(other, 'another relay owns it')
+        return undefined
+      }
+      const connections = await RelayConnections.open(options)
       try {
-        const asked = options.clock.monotonic()
-        const term = await acquireTerm(writer, names, options.member, shard, options.lease)
+        const asked = clock.monotonic()
+        const term = await acquireTerm(connections.writer, names, member, shard, lease)
         if (term === undefined) {
-          await writer.release()
+          await connections.close(false)
           return undefined
         }
-        reader = await options.db.connect({ ...connect, timeout })
-        const wakes = options.wake && !reader.pooled
-        if (wakes && !options.db.single) locker = await options.db.connect(connect)
-        const wake = wakes ? await Wake.open(reader, locker, names, options.clock) : undefined
-        if (options.wake && !wakes) {
-          const message = `${names.table.text}: behind a pooler in transaction mode nobody can be notified; the relay polls`
-          telemetry.warning.publish({ where: 'relay', message })
-        }
-        return await OwnerSession.begin(options, term, asked, { writer, reader, locker }, wake)
+        waiting.over()
+        return await OwnerSession.begin(options, term, asked, connections)
       } catch (error) {
-        await Promise.all([writer.release(true), reader?.release(true), locker?.release(true)])
+        options.open.delete(connections.writer)
+        await connections.close(true)
         throw error
       }
     },
@@ -80,40 +83,28 @@ function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled<Outbox
     .map(([{ eventId, attempts }]) => ({ id: eventId, becomes: 'held', attempts }))
 }
 
-interface Connections {
-  readonly writer: Connection
-  readonly reader: Connection
-  readonly locker: Connection | undefined
-}
-
 class OwnerSession implements Session<OutboxDelivery> {
   readonly cautious: boolean
+  readonly extendEvery: number
   readonly #options: OwnerOptions
   readonly #term: Term
-  readonly #connections: Connections
-  readonly #wake: Wake | undefined
+  readonly #connections: RelayConnections
   readonly #scan: OwnerScan
+  readonly #size = new FittingSize()
   readonly #lost = new AbortController()
-  readonly #renewal: Task<void>
   readonly #sql: { published: string; mixed: string; remove: string; note: string; renew: string; release: string }
   #deadline: number
   #noted: string | undefined
   #sleep: AbortController | undefined
 
-  private constructor(
-    options: OwnerOptions,
-    term: Term,
-    asked: number,
-    connections: Connections,
-    wake: Wake | undefined,
-  ) {
+  private constructor(options: OwnerOptions, term: Term, asked: number, connections: RelayConnections) {
     this.#options = options
     this.#term = term
     this.#connections = connections
-    this.#wake = wake
     this.cautious = term.abandoned
+    this.extendEvery = options.lease / 3
     this.#deadline = asked + options.lease * (1 - MARGIN)
-    const { names, deadKey, shard, shards, deletes, lease, clock } = options
+    const { names, deadKey, shard, shards, deletes, clock } = options
     const fill: FillOptions = { deadKey, shard, shards }
     this.#scan = new OwnerScan(connections.reader, names, fill, clock, !options.db.single)
     this.#sql = {
@@ -124,26 +115,18 @@ class OwnerSession implements Session<OutboxDelivery> {
       renew: names.fill(sql['leadership-renew']),
       release: names.fill(sql['leadership-release']),
     }
-    const { writer, reader, locker } = connections
-    for (const connection of [writer, reader, locker]) connection?.onLost((error) => this.#lose(error))
-    this.#renewal = new Task({
-      name: `${names.table.text}: renewal`,
-      every: lease / 3,
-      run: () => this.#renew(),
-      clock,
-    })
+    connections.onLost((error) => this.#lose(error))
+    options.open.add(connections.writer)
   }
 
   static async begin(
     options: OwnerOptions,
     term: Term,
     asked: number,
-    connections: Connections,
-    wake: Wake | undefined,
+    connections: RelayConnections,
   ): Promise<OwnerSession> {
-    const session = new OwnerSession(options, term, asked, connections, wake)
+    const session = new OwnerSession(options, term, asked, connections)
     if (term.note !== undefined) await session.#charge(term.note)
-    await session.#renewal.start()
     return session
   }
 
@@ -159,9 +142,19 @@ class OwnerSession implements Session<OutboxDelivery> {
     return false
   }
 
-  async take(demand: Demand): Promise<readonly OutboxDelivery[]> {
-    const { deliveries, blocked } = await this.#scan.take(demand, this.#wake?.rung() ?? false)
-    if (deliveries.length > 0) this.#wake?.lower()
+  take(demand: Demand): Promise<readonly OutboxDelivery[]> {
+    return this.#size.take(demand.count, (count) => this.#take({ ...demand, count }))
+  }
+
+  async #take(demand: Demand): Promise<readonly OutboxDelivery[]> {
+    const { wake } = this.#connections
+    this.#connections.used()
+    const { deliveries, blocked } = await this.#scan.take(demand, wake?.rung() ?? false)
+    if (deliveries.length > 0) wake?.lower()
+    tellExpired(
+      this.#options.names.table.text,
+      count(deliveries, ({ state }) => state === 'leased'),
+    )
     if (blocked.length > 0) {
       const held = blocked.map((row) => ({ id: idOf(row), becomes: 'held' as const, attempts: attemptsOf(row) }))
       try {
@@ -177,13 +170,14 @@ class OwnerSession implements Session<OutboxDelivery> {
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
-    const look = this.#wake === undefined || (await this.#wake.raise())
+    const { wake } = this.#connections
+    const look = wake === undefined || (await wake.raise())
     if (look && (await this.#scan.look())) return
-    const due = Math.min(ms, this.#scan.nextTimer)
+    const due = Math.min(ms, this.#scan.nextTimer, wake?.retryIn ?? ms)
     if (due === 0 || signal.aborted) return
     this.#sleep = new AbortController()
     const over = AbortSignal.any([signal, this.#sleep.signal])
-    await (this.#wake?.sleep(due, over) ?? this.#options.clock.sleep(due, over))
+    await (wake?.sleep(due, over) ?? this.#options.clock.sleep(due, over))
     this.#sleep = undefined
   }
 
@@ -219,18 +213,21 @@ class OwnerSession implements Session<OutboxDelivery> {
     this.#noted = delivery.eventId
   }
 
+  /** Renews the term, and finds out whether connections that are not used are still there. */
+  async extend(): Promise<void> {
+    await Promise.all([this.#renew(), this.#connections.touch()])
+  }
+
   async close(): Promise<void> {
-    await this.#renewal.stop()
-    const { writer, reader, locker } = this.#connections
-    const { member } = this.#options
+    const { writer } = this.#connections
+    this.#options.open.delete(writer)
     const gone = this.#lost.signal.aborted
     if (!gone) {
       await this.#scan.close()
-      await writer
-        .run('release', this.#sql.release, [member, String(this.#term.shard), this.#term.epoch])
-        .catch(() => {})
+      const values = [this.#options.member, String(this.#term.shard), this.#term.epoch]
+      await writer.run('release', this.#sql.release, values).catch(() => {})
     }
-    await Promise.all([writer.release(gone), reader.release(gone), locker?.release(true)])
+    await this.#connections.close(gone)
   }
 
   async #published(sequences: readonly string[]): Promise<number> {
@@ -279,9 +276,17 @@ class OwnerSession implements Session<OutboxDelivery> {
 
   async #charge(eventId: string): Promise<void> {
     const values = [String(this.#term.shard), this.#term.epoch, eventId, String(this.#options.attempts)]
-    await this.#connections.writer.query(this.#options.names.fill(sql['charge-noted']), values)
+    const charged = await this.#connections.writer.query(this.#options.names.fill(sql['charge-noted']), values)
+    const [row] = charged.rows
+    if (row === undefined) return
+    const flow = this.#options.names.table.text
     const error = new WaybillError('CRASHED', 'the relay before ended while this event was alone in flight')
-    telemetry['message.suspected'].publish({ flow: this.#options.names.table.text, type: '', id: eventId, error })
+    const event = { flow, type: row['event_type'] as string, id: eventId }
+    telemetry['message.suspected'].publish({ ...event, error })
+    if (row['state'] !== 'dead') return
+    const tenant = (row['tenant'] as string | null) ?? undefined
+    const attempt = Number(row['attempts'])
+    telemetry['message.dead'].publish({ ...event, reason: errorSummary(error), attempt, tenant })
   }
 
   async #clearNote(): Promise<void> {
@@ -296,4 +301,10 @@ class OwnerSession implements Session<OutboxDelivery> {
   #lose(reason: unknown): void {
     if (!this.#lost.signal.aborted) this.#lost.abort(reason)
   }
+}
+
+function count<T>(list: readonly T[], fits: (one: T) => boolean): number {
+  let found = 0
+  for (const one of list) if (fits(one)) found++
+  return found
 }

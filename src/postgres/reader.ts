@@ -1,13 +1,16 @@
 import { hostname } from 'node:os'
 import { telemetry, uuidv7 } from '../core/index.ts'
 import { answered } from '../drivers/connection.ts'
-import type { Database } from '../drivers/sql.ts'
+import type { Database, Sql } from '../drivers/sql.ts'
 import type { Source } from '../flow/index.ts'
 import type { Reader, ReaderOptions } from '../outbox/store.ts'
+import { Waiting } from '../outbox/waiting.ts'
 import { PostgresLeadership } from './leadership.ts'
 import { leaseSource } from './lease-source.ts'
 import type { OutboxNames } from './names.ts'
 import { ownerSource } from './owner-source.ts'
+import { PoolBudget } from './pool-budget.ts'
+import { connectionsOf } from './relay-connections.ts'
 
 /** A relay's part in reading a PostgreSQL outbox, as its owner, the owner of some shards, or one of many that compete. */
 export class PostgresReader implements Reader {
@@ -16,18 +19,39 @@ export class PostgresReader implements Reader {
   readonly #member = `${hostname()}:${process.pid}:${uuidv7().slice(-12)}`
   readonly #make: (kind: 'owner' | 'lease') => Source[]
   #kind: 'owner' | 'lease' | undefined
+  readonly #waiting: Waiting
+  readonly #budget: PoolBudget
+  /** Connections of open sessions. What the relay says while it reads, it says on them: the pool may be used up. */
+  readonly #open = new Set<Sql>()
   #sources: readonly Source[] = []
-  #refusedBy: string | undefined
 
   constructor(db: Database, names: OutboxNames, prepare: boolean, options: ReaderOptions) {
     this.#options = options
     this.#leadership = new PostgresLeadership(db, names)
+    this.#budget = PoolBudget.of(db)
+    this.#waiting = new Waiting(names.table.text, undefined, options.lease, options.clock)
     const { shards, ...settings } = options
-    const common = { ...settings, db, names, prepare }
+    const common = { ...settings, db, names, prepare, open: this.#open }
     this.#make = (kind) =>
       kind === 'lease'
         ? [leaseSource({ ...common, allowed: async () => (await this.#join('lease')) === undefined })]
-        : Array.from({ length: shards }, (_, shard) => ownerSource({ ...common, shard, shards, member: this.#member }))
+        : Array.from({ length: shards }, (_, shard) =>
+            ownerSource({ ...common, shard, shards, leadership: this.#leadership, member: this.#member }),
+          )
+  }
+
+  /** Which connections it will keep, and whether the pool has them. */
+  async check(): Promise<void> {
+    const { reader, shards, wake } = this.#options
+    const sessions = reader === 'lease' ? 1 : shards
+    const each = wake ? 'to read, to settle and to be woken' : 'to read and to settle'
+    const of = sessions === 1 ? '' : ` for each of ${sessions} shards`
+    const table = this.#leadership.table
+    const count = sessions * connectionsOf(wake)
+    const what = `the relay of ${table} keeps ${count}, ${each}${of}`
+    // Owners of a table take turns; those that compete read at the same time.
+    const group = reader === 'lease' ? this.#member : table
+    await this.#budget.keep(this.#member, { group, count, what })
   }
 
   share(): Promise<readonly Source[]> {
@@ -38,18 +62,19 @@ export class PostgresReader implements Reader {
     const kind = this.#kind ?? (await this.#choose())
     const refusedBy = await this.#join(kind)
     if (refusedBy !== undefined) {
-      this.#tellRefused(refusedBy)
+      await this.#tellRefused(kind, refusedBy)
       return []
     }
-    this.#refusedBy = undefined
+    this.#waiting.over()
     const { shards } = this.#options
     if (kind === 'lease' || shards === 1) return this.#sources
-    const members = await this.#leadership.members()
+    const members = await this.#leadership.members(this.#on())
     const place = members.indexOf(this.#member)
     return this.#sources.filter((_, shard) => shard % members.length === place)
   }
 
   async close(): Promise<void> {
+    this.#budget.leave(this.#member)
     await this.#answered(this.#leadership.leave(this.#member)).catch(() => {})
   }
 
@@ -58,12 +83,17 @@ export class PostgresReader implements Reader {
     return answered(answer, Math.max(1000, this.#options.lease / 3), () => {})
   }
 
+  #on(): Sql | undefined {
+    const [first] = this.#open
+    return first
+  }
+
   #mode(kind: 'owner' | 'lease'): string {
     return kind === 'lease' ? 'lease' : `owner/${this.#options.shards}`
   }
 
   #join(kind: 'owner' | 'lease'): Promise<string | undefined> {
-    return this.#leadership.join(this.#member, this.#mode(kind), this.#options.lease)
+    return this.#leadership.join(this.#member, this.#mode(kind), this.#options.lease, this.#on())
   }
 
   /** The owner keeps order and is the fastest; with relays at work that compete, another joins them. */
@@ -87,10 +117,10 @@ export class PostgresReader implements Reader {
     return kind
   }
 
-  #tellRefused(mode: string): void {
-    if (mode === this.#refusedBy) return
-    this.#refusedBy = mode
-    const message = `${this.#leadership.table}: relays that read as ${mode} are at work; this one (${this.#mode(this.#kind!)}) waits until they are gone`
-    telemetry.warning.publish({ where: 'relay', message })
+  async #tellRefused(kind: 'owner' | 'lease', mode: string): Promise<void> {
+    const other = await this.#leadership.otherMode(this.#member, this.#mode(kind))
+    // It may be gone by now: then the next try succeeds.
+    if (other === undefined) return
+    this.#waiting.for(other, `it reads as ${mode}, and this relay as ${this.#mode(kind)}`)
   }
 }

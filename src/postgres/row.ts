@@ -22,6 +22,7 @@ export const sequenceOf = (row: Row): string => row[1] as string
 export const numberOf = (row: Row): number => Number(row[1])
 export const stateOf = (row: Row): State => (row[2] as State | null) ?? 'ready'
 export const keyOf = (row: Row): string | undefined => (row[4] as string | null) ?? undefined
+export const tenantOf = (row: Row): string | undefined => (row[5] as string | null) ?? undefined
 export const typeOf = (row: Row): string => row[7] as string
 export const attemptsOf = (row: Row): number => (row[11] === null ? 0 : Number(row[11]))
 /** An earlier event of its key has failed or waits. */

@@ -117,7 +117,8 @@ SELECT {{stored}} FROM {{outbox}} event JOIN fitting USING (event_id, created_at
     ELSE clock_timestamp() + LEAST(60, 2 ^ LEAST(attempts, 6)) * interval '1 second' END,
   last_error = 'the relay ended while this event was alone in flight'
 WHERE event_id = $3::text::uuid AND state NOT IN ('published', 'dead')
-  AND EXISTS (SELECT 1 FROM {{terms}} WHERE shard = $1::text::int AND epoch = $2::text::bigint)`,
+  AND EXISTS (SELECT 1 FROM {{terms}} WHERE shard = $1::text::int AND epoch = $2::text::bigint)
+RETURNING state, event_type, NULLIF(tenant_id, '') AS tenant, attempts`,
   'clean-ids': `DELETE FROM {{ids}} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM {{ids}} known
   WHERE created_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
@@ -213,6 +214,8 @@ RETURNING epoch::text AS epoch,
   'leadership-gate': `SELECT shard FROM {{terms}} WHERE shard = -1 FOR UPDATE`,
   'leadership-heartbeat': `UPDATE {{members}} SET expires_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
 WHERE member = $1 AND mode = $2 AND expires_at > clock_timestamp()`,
+  'leadership-holder': `SELECT holder, EXTRACT(EPOCH FROM expires_at - clock_timestamp())::float8 * 1000 AS expires_in
+FROM {{terms}} WHERE shard = $2::text::int AND holder NOT IN ('', $1) AND expires_at > clock_timestamp()`,
   'leadership-join': `WITH owners AS (
   SELECT holder FROM {{terms}} WHERE shard >= 0 AND holder <> '' AND expires_at > clock_timestamp()
 ), other AS (
@@ -229,6 +232,12 @@ WHERE member = $1 AND mode = $2 AND expires_at > clock_timestamp()`,
 )
 SELECT (SELECT mode FROM other) AS other`,
   'leadership-note': `UPDATE {{terms}} SET note = $3::text::uuid WHERE shard = $1::text::int AND epoch = $2::text::bigint`,
+  'leadership-other': `SELECT member AS holder, EXTRACT(EPOCH FROM until - clock_timestamp())::float8 * 1000 AS expires_in
+FROM (
+  SELECT member, GREATEST(expires_at, (SELECT max(expires_at) FROM {{terms}} WHERE shard >= 0 AND holder = member)) AS until
+  FROM {{members}} WHERE member <> $1 AND mode <> $2
+) AS other
+WHERE until > clock_timestamp() ORDER BY until DESC LIMIT 1`,
   'leadership-release': `UPDATE {{terms}} SET holder = '', note = NULL, expires_at = '-infinity'
 WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1`,
   'leadership-renew': `WITH alive AS (

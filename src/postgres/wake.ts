@@ -1,6 +1,21 @@
-import type { Clock } from '../core/index.ts'
+import { type Backoff, backoff, type Clock, errorSummary, telemetry } from '../core/index.ts'
+import { answered } from '../drivers/connection.ts'
 import type { Connection } from '../drivers/sql.ts'
+import { isCancelled } from './errors.ts'
 import { type OutboxNames, WAKE_LOCK } from './names.ts'
+
+export interface WakeOptions {
+  /** Hears the notifications, and is used to look at the lock and to cancel waiting for it. */
+  readonly listener: Connection
+  /** Opens the connection that holds the lock. Undefined: every enqueue notifies, as on PGlite. */
+  readonly connect: (() => Promise<Connection>) | undefined
+  readonly names: OutboxNames
+  readonly clock: Clock
+  /** Milliseconds without a sign of life after which the server ends a session that holds the lock. */
+  readonly idleTimeout: number
+  /** Milliseconds a short statement may take. */
+  readonly timeout: number
+}
 
 /**
  * Wakes an idle relay. The flag is an advisory lock: while the relay holds it exclusively, or waits for it, every writer
@@ -10,70 +25,97 @@ import { type OutboxNames, WAKE_LOCK } from './names.ts'
  *
  * It waits for the lock rather than trying it: a try would be refused by any transaction left open, and leave only
  * polling.
+ *
+ * Without the flag the relay polls. So its connection is no part of the session: when it is lost, or the lock is refused,
+ * that is told once, the relay is woken to look, and the flag is put up again on a new connection after a pause.
  */
 export class Wake {
-  readonly #listener: Connection
-  readonly #locker: Connection | undefined
-  readonly #clock: Clock
-  readonly #sql: { readonly lock: string; readonly unlock: string }
-  #pid = ''
+  readonly #options: WakeOptions
+  readonly #sql: FlagSql
+  readonly #pause: Backoff
+  #listens = false
+  #opening: Promise<void> | undefined
+  #locker: Locker | undefined
   #flag: Flag | undefined
   #lowering: Promise<void> | undefined
+  #failures = 0
+  #retryAt = 0
   #rung = false
+  #closed = false
   #wake: (() => void) | undefined
 
-  /** Without a `locker` every enqueue notifies: one PGlite session would be given any lock it has itself. */
-  private constructor(listener: Connection, locker: Connection | undefined, names: OutboxNames, clock: Clock) {
-    this.#listener = listener
-    this.#locker = locker
-    this.#clock = clock
-    const lock = WAKE_LOCK(`'${names.table.sql}'::regclass`)
-    this.#sql = { lock: `SELECT pg_advisory_lock(${lock})`, unlock: `SELECT pg_advisory_unlock(${lock})` }
-  }
-
-  static async open(
-    listener: Connection,
-    locker: Connection | undefined,
-    names: OutboxNames,
-    clock: Clock,
-  ): Promise<Wake> {
-    const wake = new Wake(listener, locker, names, clock)
-    const { rows } = await listener.query(`SELECT 'waybill_' || '${names.table.sql}'::regclass::oid AS channel`)
-    await listener.listen(rows[0]!['channel'] as string, () => wake.#ring())
-    if (locker !== undefined) {
-      // One that nobody can reach any more must not keep the lock: it is touched with every wait, or ends.
-      await locker.query(`SET idle_session_timeout = '60s'`)
-      wake.#pid = String((await locker.query('SELECT pg_backend_pid() AS pid')).rows[0]!['pid'])
+  /** Nothing is sent before the relay is idle for the first time. */
+  constructor(options: WakeOptions) {
+    this.#options = options
+    this.#pause = backoff({ min: 1000, max: 60_000, jitter: 0 }, 'wake')
+    const lock = WAKE_LOCK(`'${options.names.table.sql}'::regclass`)
+    // A session that nobody can reach any more must not keep the lock. Only while it has it: a busy relay does not use it.
+    const limit = (ms: number) => `set_config('idle_session_timeout', '${Math.ceil(ms)}', false)`
+    this.#sql = {
+      lock: `SELECT ${limit(options.idleTimeout)}, pg_advisory_lock(${lock})`,
+      unlock: `SELECT pg_advisory_unlock(${lock}), ${limit(0)}`,
     }
-    return wake
   }
 
-  /** Answers whether somebody has rung since it was last asked. */
+  /** Returns whether somebody has rung since it was last asked. */
   rung(): boolean {
     const rung = this.#rung
     this.#rung = false
     return rung
   }
 
+  /** Milliseconds until the flag is tried again; infinite while it works. */
+  get retryIn(): number {
+    if (this.#failures === 0 || this.#flag?.up) return Number.POSITIVE_INFINITY
+    return Math.max(1, this.#retryAt - this.#options.clock.monotonic())
+  }
+
   /** Puts the flag up; `true` when it was down: what was committed before told nobody, so look once more. */
   async raise(): Promise<boolean> {
-    if (this.#locker === undefined) return false
     await this.#lowering
-    if (this.#flag !== undefined) {
-      await this.#flag.touch()
-      return false
+    if (this.#flag?.up) {
+      await this.touch()
+      return this.#flag === undefined
     }
-    this.#flag = new Flag(this.#locker, this.#listener, this.#pid, this.#sql, () => this.#ring())
-    await this.#flag.up()
+    const first = !this.#listens
+    if (first || this.#locker === undefined) {
+      this.#opening ??= this.#open().finally(() => {
+        this.#opening = undefined
+      })
+      // What failed before is tried again beside the polling, which must not wait for it.
+      if (this.#failures === 0) await this.#opening
+    }
+    const locker = this.#locker
+    if (locker === undefined) return first || this.#options.connect !== undefined
+    const flag = new Flag(locker, this.#options.listener, this.#sql, this.#options.timeout, {
+      granted: () => {
+        this.#failures = 0
+        this.#ring()
+      },
+      failed: (error) => this.#fail(locker, error),
+    })
+    this.#flag = flag
+    await flag.raise().catch((error) => this.#fail(locker, error))
+    if (flag.held) this.#failures = 0
     return true
   }
 
-  /** Takes the flag down: there is work, and writers need not tell. Nobody waits for it; a failure shows with `raise`. */
+  /** Takes the flag down: there is work, and writers need not tell. Nobody waits for it. */
   lower(): void {
-    if (this.#flag === undefined) return
-    this.#lowering = this.#flag.down()
-    this.#lowering.catch(() => {})
+    const flag = this.#flag
+    const locker = this.#locker
+    if (flag === undefined || locker === undefined) return
     this.#flag = undefined
+    this.#lowering = flag.lower().catch((error) => this.#fail(locker, error))
+  }
+
+  /** Tells the server that this relay lives, so that it leaves it the lock. */
+  async touch(): Promise<void> {
+    const locker = this.#locker
+    if (locker === undefined || this.#flag?.held !== true) return
+    await answered(locker.connection.query('SELECT 1'), this.#options.timeout, () => {}).catch((error) =>
+      this.#fail(locker, error),
+    )
   }
 
   /** Resolves when somebody rings, after `ms`, or on `signal`. */
@@ -83,75 +125,150 @@ export class Wake {
     const stop = () => over.abort()
     signal.addEventListener('abort', stop, { once: true })
     this.#wake = stop
-    await this.#clock.sleep(ms, over.signal)
+    await this.#options.clock.sleep(ms, over.signal)
     this.#wake = undefined
     signal.removeEventListener('abort', stop)
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    await this.#locker?.connection.release(true)
   }
 
   #ring(): void {
     this.#rung = true
     this.#wake?.()
   }
+
+  async #open(): Promise<void> {
+    const { connect, clock, timeout } = this.#options
+    if (clock.monotonic() < this.#retryAt) return
+    let locker: Locker | undefined
+    try {
+      if (!this.#listens) await this.#listen()
+      if (connect === undefined || this.#closed) return
+      locker = { connection: await connect(), pid: '' }
+      const asked = locker.connection.query('SELECT pg_backend_pid()::text AS pid')
+      locker.pid = (await answered(asked, timeout, () => {})).rows[0]!['pid'] as string
+    } catch (error) {
+      await locker?.connection.release(true)
+      return this.#fail(undefined, error)
+    }
+    if (this.#closed) return locker.connection.release(true)
+    this.#locker = locker
+    locker.connection.onLost((error) => this.#fail(locker, error))
+    // It may have been waited for in vain.
+    if (this.#failures > 0) this.#ring()
+  }
+
+  async #listen(): Promise<void> {
+    const { listener, names } = this.#options
+    const { rows } = await listener.query(`SELECT 'waybill_' || '${names.table.sql}'::regclass::oid AS channel`)
+    await listener.listen(rows[0]!['channel'] as string, () => this.#ring())
+    this.#listens = true
+    this.#failures = 0
+  }
+
+  #fail(locker: Locker | undefined, error: unknown): void {
+    if (this.#locker !== locker || this.#closed) return
+    this.#locker = undefined
+    this.#flag = undefined
+    locker?.connection.release(true).catch(() => {})
+    this.#failures++
+    this.#retryAt = this.#options.clock.monotonic() + this.#pause(this.#failures)
+    if (this.#failures === 1) {
+      const text = 'the relay cannot be woken and polls, until it is up again'
+      const message = `${this.#options.names.table.text}: the idle flag is down (${errorSummary(error)}); ${text}`
+      telemetry.warning.publish({ where: 'relay', message })
+    }
+    this.#ring()
+  }
+}
+
+/** A connection for the lock alone, and the process that serves it. */
+interface Locker {
+  readonly connection: Connection
+  pid: string
+}
+
+interface FlagSql {
+  readonly lock: string
+  readonly unlock: string
 }
 
 /** The advisory lock on its way up and down. */
 class Flag {
-  readonly #locker: Connection
+  readonly #locker: Locker
   readonly #other: Connection
-  readonly #pid: string
-  readonly #sql: { readonly lock: string; readonly unlock: string }
-  readonly #onGranted: () => void
-  #state: 'asking' | 'queued' | 'granted' | 'failed' = 'asking'
+  readonly #sql: FlagSql
+  readonly #timeout: number
+  readonly #on: { granted(): void; failed(error: unknown): void }
+  #state: 'asking' | 'queued' | 'granted' | 'lowered' | 'failed' = 'asking'
   #lock: Promise<void> | undefined
-  #error: unknown
 
   constructor(
-    locker: Connection,
+    locker: Locker,
     other: Connection,
-    pid: string,
-    sql: { readonly lock: string; readonly unlock: string },
-    onGranted: () => void,
+    sql: FlagSql,
+    timeout: number,
+    on: { granted(): void; failed(error: unknown): void },
   ) {
     this.#locker = locker
     this.#other = other
-    this.#pid = pid
     this.#sql = sql
-    this.#onGranted = onGranted
+    this.#timeout = timeout
+    this.#on = on
   }
 
-  /** Resolves when the lock is held, or known to be waited for: from then on every writer is refused. */
-  async up(): Promise<void> {
-    this.#lock = this.#locker.query(this.#sql.lock).then(
+  /** Writers are refused. */
+  get up(): boolean {
+    return this.#state === 'queued' || this.#state === 'granted'
+  }
+
+  get held(): boolean {
+    return this.#state === 'granted'
+  }
+
+  /** Resolves when the lock is held, or known to be waited for: from then on every writer is refused. Or it has failed. */
+  async raise(): Promise<void> {
+    this.#lock = this.#locker.connection.query(this.#sql.lock).then(
       () => {
+        const waited = this.#state === 'queued'
+        if (this.#state !== 'lowered') this.#state = 'granted'
         // Whoever kept us waiting has committed.
-        if (this.#state === 'queued') this.#onGranted()
-        this.#state = 'granted'
+        if (waited) this.#on.granted()
       },
       (error) => {
+        if (this.#state === 'lowered') return
         this.#state = 'failed'
-        this.#error = error
+        this.#on.failed(error)
       },
     )
     await Promise.race([this.#lock, soon()])
     while (this.#state === 'asking') {
       const queued = `SELECT 1 FROM pg_locks WHERE pid = $1::text::int AND locktype = 'advisory' AND NOT granted`
-      const { count } = await this.#other.query(queued, [this.#pid])
+      const { count } = await this.#other.query(queued, [this.#locker.pid])
       if (count > 0 && this.#state === 'asking') this.#state = 'queued'
       else await Promise.race([this.#lock, soon()])
     }
-    if (this.#state === 'failed') throw this.#error
   }
 
-  async touch(): Promise<void> {
-    if (this.#state === 'granted') await this.#locker.query('SELECT 1')
+  async lower(): Promise<void> {
+    const before = this.#state
+    this.#state = 'lowered'
+    if (before === 'queued') await this.#other.query('SELECT pg_cancel_backend($1::text::int)', [this.#locker.pid])
+    await this.#bounded(this.#lock)
+    if (before === 'failed') return
+    const unlock = () => this.#bounded(this.#locker.connection.query(this.#sql.unlock))
+    await unlock().catch((error) => {
+      // The lock was given just before the cancel, which then hit this statement instead.
+      if (!isCancelled(error)) throw error
+      return unlock()
+    })
   }
 
-  async down(): Promise<void> {
-    if (this.#state === 'queued') await this.#other.query('SELECT pg_cancel_backend($1::text::int)', [this.#pid])
-    await this.#lock
-    if (this.#state !== 'granted') return
-    // The lock may have been given just before the cancel, which then hits this statement instead.
-    await this.#locker.query(this.#sql.unlock).catch(() => this.#locker.query(this.#sql.unlock))
+  #bounded(answer: Promise<unknown> | undefined): Promise<unknown> {
+    return answered(Promise.resolve(answer), this.#timeout, () => {})
   }
 }
 

@@ -69,6 +69,8 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
       const session = await first.open()
       await probe.time.throughout(2000, async () => {
         await first.share()
+        // As a flow does, every `extendEvery` milliseconds.
+        await session.extend?.([])
         strictEqual(await second.tryOpen(), undefined)
       })
       strictEqual(session.lost.aborted, false)

@@ -1,0 +1,48 @@
+import { type Clock, telemetry } from '../core/index.ts'
+
+/** Who has the right to read at present, and for how many milliseconds more unless it is renewed. */
+export interface Holder {
+  readonly holder: string
+  readonly expiresIn: number
+}
+
+/** A relay renews its right three times in a lease: with less than this left, it has missed one. */
+const OVERDUE = 0.5
+
+/**
+ * A relay that may not read says for whom it waits and until when: at once, when it is another, and when the other has
+ * missed a renewal and seems to be gone.
+ */
+export class Waiting {
+  readonly #table: string
+  readonly #shard: number | undefined
+  readonly #lease: number
+  readonly #clock: Clock
+  #told = ''
+
+  constructor(table: string, shard: number | undefined, lease: number, clock: Clock) {
+    this.#table = table
+    this.#shard = shard
+    this.#lease = lease
+    this.#clock = clock
+  }
+
+  for({ holder, expiresIn }: Holder, reason: string): void {
+    const overdue = expiresIn < this.#lease * OVERDUE
+    const tells = `${holder}\0${reason}\0${overdue}`
+    if (tells === this.#told) return
+    this.#told = tells
+    const until = new Date(this.#clock.now() + expiresIn).toISOString()
+    telemetry['relay.waiting'].publish({ table: this.#table, shard: this.#shard, holder, until, overdue, reason })
+  }
+
+  /** It waits no more: the next time is told again. */
+  over(): void {
+    this.#told = ''
+  }
+}
+
+/** Tells that leases had run out, whose holders died or were cut off, and were taken over. */
+export function tellExpired(table: string, count: number): void {
+  if (count > 0) telemetry['leases.expired'].publish({ table, count })
+}

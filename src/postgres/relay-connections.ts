@@ -1,0 +1,148 @@
+import { type Clock, telemetry, Unavailable } from '../core/index.ts'
+import { answered } from '../drivers/connection.ts'
+import type { Connection, Database } from '../drivers/sql.ts'
+import type { OutboxNames } from './names.ts'
+import { Wake } from './wake.ts'
+
+export interface RelayConnectionsOptions {
+  readonly db: Database
+  readonly names: OutboxNames
+  readonly prepare: boolean
+  /** Whether to be woken by writers. */
+  readonly wake: boolean
+  /** Milliseconds. */
+  readonly lease: number
+  readonly clock: Clock
+}
+
+/** How many connections one session keeps: to settle, to read, and to be woken. */
+export function connectionsOf(wake: boolean): number {
+  return wake ? 3 : 2
+}
+
+/** How long a short statement on the connection of the idle flag may take. Nothing but being woken depends on it. */
+const FLAG_TIMEOUT = 5000
+
+/**
+ * What the role or the database may have set, and what a relay's own connections need instead. A time-out that is meant
+ * for the statements of a web request would end the wait for the idle flag; one for idle sessions the session itself;
+ * under REPEATABLE READ a claim fails where another relay was faster. Those that this server does not know are left out.
+ */
+function settings(statementTimeout: number): Readonly<Record<string, string>> {
+  return {
+    statement_timeout: String(Math.floor(statementTimeout)),
+    lock_timeout: '0',
+    transaction_timeout: '0',
+    idle_session_timeout: '0',
+    idle_in_transaction_session_timeout: '0',
+    default_transaction_isolation: 'read committed',
+    default_transaction_deferrable: 'off',
+  }
+}
+
+/**
+ * The connections of one session of a relay. No answer for a third of the lease is as good as none: the right to settle
+ * must not run out while we wait. The server gives a statement up a little earlier, which says more than silence does.
+ */
+export class RelayConnections {
+  readonly writer: Connection
+  readonly reader: Connection
+  readonly wake: Wake | undefined
+  #read = true
+
+  static async open(options: RelayConnectionsOptions): Promise<RelayConnections> {
+    const { db, names, clock, lease } = options
+    const timeout = Math.max(1000, lease / 3)
+    const opened: Connection[] = []
+    try {
+      for (const _ of ['writer', 'reader']) opened.push(await open(options, timeout, true))
+      const [writer, reader] = opened as [Connection, Connection]
+      const wakes = options.wake && !reader.pooled
+      if (options.wake && !wakes) {
+        const message = `${names.table.text}: behind a pooler in transaction mode nobody can be notified; the relay polls`
+        telemetry.warning.publish({ where: 'relay', message })
+      }
+      if (!wakes) return new RelayConnections(writer, reader, undefined)
+      const wake = new Wake({
+        listener: reader,
+        // The wait for the lock has no end, so there is no limit to statements here; each short one has its own.
+        connect: db.single ? undefined : () => open(options, Math.min(FLAG_TIMEOUT, timeout), false),
+        names,
+        clock,
+        idleTimeout: Math.max(1000, lease),
+        timeout: Math.min(FLAG_TIMEOUT, timeout),
+      })
+      return new RelayConnections(writer, reader, wake)
+    } catch (error) {
+      await Promise.all(opened.map((connection) => connection.release(true)))
+      throw error
+    }
+  }
+
+  private constructor(writer: Connection, reader: Connection, wake: Wake | undefined) {
+    this.writer = writer
+    this.reader = reader
+    this.wake = wake
+  }
+
+  onLost(listener: (error: unknown) => void): void {
+    for (const connection of [this.writer, this.reader]) connection.onLost(listener)
+  }
+
+  /** The reader has just been used, so it need not be tried. */
+  used(): void {
+    this.#read = true
+  }
+
+  /** One that nobody uses may have been cut off, and what it should hear is not heard: a statement finds out. */
+  async touch(): Promise<void> {
+    const idle = !this.#read
+    this.#read = false
+    await Promise.all([idle ? this.reader.query('SELECT 1') : undefined, this.wake?.touch()])
+  }
+
+  async close(broken: boolean): Promise<void> {
+    await Promise.all([this.writer.release(broken), this.reader.release(broken), this.wake?.close()])
+  }
+}
+
+/** A connection of the pool with our settings. `limited`: every statement must be answered within `timeout`. */
+async function open(
+  { db, names, prepare }: RelayConnectionsOptions,
+  timeout: number,
+  limited: boolean,
+): Promise<Connection> {
+  const applicationName = `waybill relay ${names.table.text}`
+  const connection = await within(
+    db,
+    timeout,
+    db.connect({ prepare, applicationName, ...(limited ? { timeout } : {}) }),
+  )
+  // A session that is shared, with the program itself or by a pooler, keeps the settings it has.
+  if (db.single || connection.pooled) return connection
+  try {
+    const wanted = Object.entries(settings(limited ? timeout * 0.9 : 0))
+    const values = wanted.map((_, i) => `($${2 * i + 1}, $${2 * i + 2})`).join(', ')
+    const text = `SELECT set_config(name, wanted.value, false) FROM (VALUES ${values}) AS wanted (name, value) JOIN pg_settings USING (name)`
+    await answered(connection.query(text, wanted.flat()), timeout, () => {})
+    return connection
+  } catch (error) {
+    await connection.release(true)
+    throw error
+  }
+}
+
+/** Nobody can tell a pool that is empty from a server that is silent, so both are named. One that comes late goes back. */
+function within(db: Database, ms: number, coming: Promise<Connection>): Promise<Connection> {
+  return answered(coming, ms * 0.95, () => {
+    coming.then(
+      (late) => late.release(true),
+      () => {},
+    )
+  }).catch((error) => {
+    if (!(error instanceof Unavailable)) throw error
+    const size = db.size === undefined ? '' : ` of ${db.size}`
+    const text = `${db.poolName}${size} gave the relay no connection within ${Math.round(ms)} ms: others use all of them, or PostgreSQL does not answer`
+    throw new Unavailable(text, { cause: error })
+  })
+}
