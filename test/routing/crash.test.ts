@@ -16,7 +16,7 @@ const script = new URL('./relay-child.ts', import.meta.url)
 async function world() {
   const database = await freshDatabase()
   const folder = mkdtempSync(join(tmpdir(), 'waybill-routing-'))
-  const pool = new pg.Pool({ connectionString: database.url, max: 10 })
+  const pool = new pg.Pool({ connectionString: database.url, max: 20 })
   pool.on('error', () => {})
   const db = postgres({ pool, outbox: { branches: BRANCHES } })
   await db.migrate()
