@@ -54,6 +54,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   readonly #db: Database
   readonly #names: OutboxNames
   readonly #cleaning: Cleaning
+  #tenants = false
 
   constructor(db: Database, names: OutboxNames, options: PostgresAdminOptions = {}) {
     checkOptions('outbox admin', options, ['retention', 'archive'])
@@ -90,7 +91,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     return this.#look(async (on) => {
       let count = 0
       for (const state of states) {
-        const text = this.#names.fill(laneSql(sql['admin-count'], state))
+        const text = await this.#laneSql(on, 'admin-count', state, values)
         count += await counted(on, text, values, COUNTED_IN_PREVIEW + 1 - count)
         if (count > COUNTED_IN_PREVIEW) break
       }
@@ -102,8 +103,8 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
 
   rearm(filter: OutboxFilter, audit: Audit = NOBODY, options: { limit?: number } = {}): Promise<number> {
     const limit = limitOf('rearm', options)
-    return this.#act('rearm', filter, audit, (on, values) =>
-      counted(on, this.#names.fill(laneSql(sql['admin-rearm'], 'dead')), values, limit),
+    return this.#act('rearm', filter, audit, async (on, values) =>
+      counted(on, await this.#laneSql(on, 'admin-rearm', 'dead', values), values, limit),
     )
   }
 
@@ -189,7 +190,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     for (const state of states) {
       if (LANE_ORDER.indexOf(state) < first) continue
       const place = state === from?.state ? from.place : []
-      const text = this.#names.fill(laneSql(sql['admin-list'], state, place.length > 0))
+      const text = await this.#laneSql(on, 'admin-list', state, values, place.length > 0)
       const { rows } = await on.query(text, [...values, String(limit - entries.length), ...place])
       entries.push(...rows.map(entryOf))
       if (entries.length >= limit) break
@@ -197,8 +198,25 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     return entries
   }
 
-  #discard(on: Sql, state: State, values: readonly (string | null)[], limit: number): Promise<number> {
-    return counted(on, this.#names.fill(laneSql(sql['admin-discard'], state)), values, limit)
+  async #discard(on: Sql, state: State, values: readonly (string | null)[], limit: number): Promise<number> {
+    return counted(on, await this.#laneSql(on, 'admin-discard', state, values), values, limit)
+  }
+
+  /** By the index of the state, or of one tenant where there is such an index. */
+  async #laneSql(
+    on: Sql,
+    name: 'admin-list' | 'admin-count' | 'admin-rearm' | 'admin-discard',
+    state: State,
+    [, tenant]: readonly (string | null)[],
+    after = false,
+  ): Promise<string> {
+    const byTenant = typeof tenant === 'string' && (await this.#indexedByTenant(on))
+    return this.#names.fill(laneSql(sql[name], state, { after, byTenant }))
+  }
+
+  async #indexedByTenant(on: Sql): Promise<boolean> {
+    this.#tenants ||= (await recorded(on, this.#names.table)).options['tenants'] === true
+    return this.#tenants
   }
 
   /** Where ids are kept, those of the copies are too. */

@@ -42,7 +42,11 @@ export class InboxNames {
   }
 
   fill(text: string): string {
-    return text.replaceAll('{{inbox}}', this.table.sql).replaceAll('{{inbox_created}}', this.table.object('created'))
+    return text
+      .replaceAll('{{inbox}}', this.table.sql)
+      .replaceAll('{{inbox_created}}', this.table.object('created'))
+      .replaceAll('{{inbox_created_index}}', this.table.companion('created'))
+      .replaceAll('{{inbox_time}}', this.table.object('time'))
   }
 }
 

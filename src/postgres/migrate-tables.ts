@@ -44,7 +44,12 @@ const STORAGE = `fillfactor = 80,
   autovacuum_vacuum_insert_scale_factor = 0.2,
   autovacuum_analyze_scale_factor = 0.05`
 
-export function outboxSchema(table: string | OutboxNames = 'outbox', options: OutboxSchemaOptions = {}): TableSchema {
+/** `single`: one connection for all, as PGlite has it, see wake in names.ts. */
+export function outboxSchema(
+  table: string | OutboxNames = 'outbox',
+  options: OutboxSchemaOptions = {},
+  single = false,
+): TableSchema {
   checkOptions('outbox schema', options, OUTBOX_OPTIONS)
   const names = typeof table === 'string' ? new OutboxNames(table) : table
   const { tenants = false, partition, archive = false } = options
@@ -66,7 +71,11 @@ export function outboxSchema(table: string | OutboxNames = 'outbox', options: Ou
   if (archive) chosen.push({ option: 'archive', sql: names.fill(sql['archive-create']) })
   return {
     table: names.table,
-    versions: [create, names.fill(sql['outbox-upgrade-2'])],
+    versions: [
+      create,
+      names.fill(sql['outbox-upgrade-2']),
+      names.fill(sql['outbox-upgrade-3'], { wake: single ? 'always' : 'flag' }),
+    ],
     chosen,
     options: { tenants, dedup, partition: partition ?? false, archive },
     drop: names.fill(sql['outbox-drop']),
@@ -75,7 +84,7 @@ export function outboxSchema(table: string | OutboxNames = 'outbox', options: Ou
 
 export function inboxSchema(table: string | InboxNames = new InboxNames()): TableSchema {
   const names = typeof table === 'string' ? new InboxNames(table) : table
-  const versions = [names.fill(sql['inbox-create'])]
+  const versions = [names.fill(sql['inbox-create']), names.fill(sql['inbox-upgrade-2'])]
   return { table: names.table, versions, chosen: [], options: {}, drop: names.fill(sql['inbox-drop']) }
 }
 
@@ -88,12 +97,12 @@ export interface MigrationsOptions extends OutboxSchemaOptions {
 
 const MIGRATIONS_OPTIONS = ['outbox', 'inbox', 'tables', ...OUTBOX_OPTIONS] as const
 
-export function tablesOf(options: MigrationsOptions): TableSchema[] {
+export function tablesOf(options: MigrationsOptions, single = false): TableSchema[] {
   checkOptions('migrations', options, MIGRATIONS_OPTIONS)
   const { outbox, inbox, tables = [], ...chosen } = options
   const found = [...tables]
   if (inbox !== undefined) found.unshift(inboxSchema(inbox))
-  if (outbox !== undefined) found.unshift(outboxSchema(outbox, chosen))
+  if (outbox !== undefined) found.unshift(outboxSchema(outbox, chosen, single))
   return found
 }
 

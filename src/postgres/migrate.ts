@@ -33,7 +33,7 @@ export class Migrations {
 
   constructor(db: Database, options: MigrationsOptions) {
     this.#db = db
-    this.#tables = tablesOf(options)
+    this.#tables = tablesOf(options, db.single)
   }
 
   /** All of it in one transaction, behind one lock: two processes may do it at once. Done twice, it changes nothing. */

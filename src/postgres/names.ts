@@ -1,4 +1,5 @@
 import { type TableName, tableName } from '../drivers/identifiers.ts'
+import { MAX_KEY_BYTES } from '../outbox/event-checks.ts'
 
 /** What `deadKey` makes of SQL: which states hold back later events of their key. */
 const BLOCKERS = { block: `'retrying', 'dead', 'held'`, continue: `'retrying', 'held'` }
@@ -46,6 +47,10 @@ export class OutboxNames {
       wake: wakeSql(wake, regclass),
       woken: wake === 'off' ? '' : ', (SELECT count(*) FROM wake) AS woken',
       waking: wakingSql(wake, regclass),
+      longest_key: String(MAX_KEY_BYTES),
+      wake_function: table.companion('wake'),
+      ready_and_wake: readyAndWake(wake, regclass),
+      tenant_index: table.companion('tenant'),
     }
     for (const companion of ['terms', 'members', 'audit', 'state', 'archive', 'ids']) {
       values[companion] = table.companion(companion)
@@ -83,6 +88,12 @@ function wakeSql(wake: 'flag' | 'always' | 'off', regclass: string): string {
 function wakingSql(wake: 'flag' | 'always' | 'off', regclass: string): string {
   if (wake === 'off') return ''
   return `,\n  ${wake === 'flag' ? `CASE WHEN ${refused(regclass)} THEN ${notify(regclass)} END` : notify(regclass)} AS woken`
+}
+
+/** The default of `state`: for writers that know nothing of the flag. */
+function readyAndWake(wake: 'flag' | 'always' | 'off', regclass: string): string {
+  const always = `'ready' || ${notify(regclass)}::text`
+  return wake === 'always' ? always : `CASE WHEN ${refused(regclass)} THEN ${always} ELSE 'ready' END`
 }
 
 const refused = (regclass: string) => `NOT pg_try_advisory_xact_lock_shared(${WAKE_LOCK(regclass)})`

@@ -79,7 +79,7 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
     this.#options = options
     for (const name of branchNames('outbox: branches', options.branches)) this.#branches.set(name, this.#branch(name))
     const chosen = outboxSchemaOf(options)
-    const tables = [...this.#branches.values()].map((branch) => outboxSchema(branch.names, chosen))
+    const tables = [...this.#branches.values()].map((branch) => outboxSchema(branch.names, chosen, db.single))
     this.schema = { outbox: this.names, ...chosen, tables }
     this.#migrations = new Migrations(db, this.schema)
     this.#enqueue = new Enqueue({

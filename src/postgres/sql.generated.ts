@@ -36,7 +36,7 @@ WHERE {{lane}} AND {{filter}}{{behind}}
 ORDER BY {{order}} LIMIT $8::text::int`,
   'admin-rearm': `WITH picked AS (
   SELECT event.event_id, event.created_at FROM {{outbox}} event
-  WHERE event.state = 'dead' AND {{filter}} ORDER BY event.sequence LIMIT $8::text::int FOR UPDATE
+  WHERE {{lane}} AND {{filter}} ORDER BY {{order}} LIMIT $8::text::int FOR UPDATE
 ), changed AS (
   UPDATE {{outbox}} event SET state = 'retrying', attempts = 0, available_at = (SELECT clock_timestamp())
   FROM picked
@@ -180,7 +180,7 @@ SELECT event_id::text AS event_id, sequence::text AS sequence{{woken}} FROM inse
   'inbox-clean': `DELETE FROM {{inbox}} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM {{inbox}}
   WHERE created_at < (SELECT clock_timestamp()) - $1::double precision * interval '1 millisecond'
-  LIMIT $2::int
+  ORDER BY created_at LIMIT $2::int
   FOR UPDATE SKIP LOCKED
 ))`,
   'inbox-create': `CREATE TABLE IF NOT EXISTS {{inbox}} (
@@ -196,6 +196,9 @@ CREATE INDEX IF NOT EXISTS {{inbox_created}} ON {{inbox}} USING brin (created_at
   'inbox-receive': `INSERT INTO {{inbox}} (subscriber, source, message_id) VALUES ($1, $2, $3)
 ON CONFLICT DO NOTHING
 RETURNING 1 AS received`,
+  'inbox-upgrade-2': `CREATE INDEX IF NOT EXISTS {{inbox_time}} ON {{inbox}} (created_at);
+
+DROP INDEX IF EXISTS {{inbox_created_index}};`,
   'large-payloads': `SELECT event_id::text, payload::text, encode(payload_bytes, 'hex') FROM {{outbox}}
 WHERE event_id = ANY ($1::text::uuid[])`,
   'leadership-acquire': `WITH before AS (
@@ -409,6 +412,8 @@ SELECT event_id, sequence, state, tenant_id, topic, key, event_type, event_versi
        state NOT IN ('published', 'dead') AS pending
 FROM {{outbox}};`,
   'outbox-drop': `DROP VIEW IF EXISTS {{state}};
+ALTER TABLE IF EXISTS {{outbox}} ALTER COLUMN state DROP DEFAULT;
+DROP FUNCTION IF EXISTS {{wake_function}}();
 DROP TABLE IF EXISTS {{archive}};
 DROP TABLE IF EXISTS {{ids}};
 DROP TABLE IF EXISTS {{audit}};
@@ -427,6 +432,47 @@ COMMENT ON COLUMN {{outbox}}.last_error IS 'Why the last attempt failed. Never h
 COMMENT ON TABLE {{terms}} IS 'Which relay may settle which shard, until when. epoch grows with every holder.';
 COMMENT ON TABLE {{members}} IS 'Relays that live, as far as they have said.';
 COMMENT ON TABLE {{audit}} IS 'What people did with the outbox, for good.';`,
+  'outbox-upgrade-3': `UPDATE {{outbox}} SET
+  attempts = GREATEST(attempts, 0),
+  state = CASE WHEN state = 'held' AND key IS NULL THEN 'ready' ELSE state END,
+  available_at = CASE WHEN state IN ('scheduled', 'retrying', 'leased') THEN COALESCE(available_at, clock_timestamp())
+    ELSE available_at END,
+  published_at = CASE WHEN state = 'published' THEN COALESCE(published_at, clock_timestamp()) ELSE published_at END,
+  key = CASE WHEN octet_length(key) > {{longest_key}}
+    THEN left(key, 200) || ' sha256:' || encode(sha256(convert_to(key, 'UTF8')), 'hex') ELSE key END
+WHERE attempts < 0 OR octet_length(key) > {{longest_key}} OR (state = 'held' AND key IS NULL)
+  OR (state IN ('scheduled', 'retrying', 'leased') AND available_at IS NULL)
+  OR (state = 'published' AND published_at IS NULL);
+
+DO $$
+BEGIN
+  IF to_regclass('{{tenant_index}}') IS NOT NULL THEN
+    CREATE INDEX IF NOT EXISTS {{outbox_backlog}} ON {{outbox}} (tenant_id, state, sequence);
+    DROP INDEX {{tenant_index}};
+  END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION {{wake_function}}() RETURNS text LANGUAGE sql VOLATILE RETURN {{ready_and_wake}};
+
+GRANT EXECUTE ON FUNCTION {{wake_function}}() TO PUBLIC;
+
+ALTER TABLE {{outbox}}
+  DROP CONSTRAINT IF EXISTS {{outbox_payload}},
+  DROP CONSTRAINT IF EXISTS {{outbox_state}},
+  DROP CONSTRAINT IF EXISTS {{outbox_row}},
+  ADD CONSTRAINT {{outbox_row}} CHECK (
+    (payload IS NULL) <> (payload_bytes IS NULL)
+    AND attempts >= 0
+    AND octet_length(key) <= {{longest_key}}
+    AND (state = ANY ('{ready,published,dead}')
+      OR state = ANY ('{scheduled,retrying,leased}') AND available_at IS NOT NULL
+      OR state = 'held' AND key IS NOT NULL)
+  ) NOT VALID,
+  ALTER COLUMN state SET DEFAULT {{wake_function}}();
+
+COMMENT ON FUNCTION {{wake_function}}() IS 'The default of state: ready. Also tells an idle relay, once the transaction has committed.';
+COMMENT ON COLUMN {{outbox}}.state IS 'Leave it out of an INSERT: the default is ready, and wakes an idle relay. ready: may go out now. scheduled: not before available_at. retrying: failed, next try at available_at. leased: a relay has it until available_at. held: an earlier event of its key comes first. published: done. dead: kept for a person.';`,
   'outbox-upgrade-dedup': `CREATE TABLE IF NOT EXISTS {{ids}} (
   event_id   uuid        NOT NULL PRIMARY KEY,
   sequence   bigint      NOT NULL,
@@ -439,7 +485,7 @@ COMMENT ON TABLE {{ids}} IS 'Event ids that were enqueued within the retention, 
 
 INSERT INTO {{ids}} (event_id, sequence, created_at)
 SELECT event_id, sequence, created_at FROM {{outbox}} ON CONFLICT (event_id) DO NOTHING;`,
-  'outbox-upgrade-tenants': `CREATE INDEX IF NOT EXISTS {{outbox_tenant}} ON {{outbox}} (tenant_id, sequence);`,
+  'outbox-upgrade-tenants': `CREATE INDEX IF NOT EXISTS {{outbox_backlog}} ON {{outbox}} (tenant_id, state, sequence);`,
   'partition-ahead': `DO $$
 DECLARE
   start timestamptz;

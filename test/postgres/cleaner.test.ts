@@ -167,6 +167,35 @@ describe.each(['postgres', 'postgres15'] as const)('plans on %s', (kind) => {
   })
 })
 
+describe.each(['postgres', 'postgres15'] as const)('an inbox on %s', (kind) => {
+  test('is read no further than to what is due, however much is in it and whatever was removed before', async () => {
+    const t = await testOutbox(kind)
+    const names = new InboxNames('seen')
+    await new Migrations(t.db, { inbox: names }).migrate()
+    await t.script(`INSERT INTO seen (subscriber, source, message_id, created_at)
+      SELECT 's', '/t', n::text, now() - n * interval '1 minute' FROM generate_series(1, 200000) AS n`)
+    // What comes in uses the space of what has gone: every page holds old and new.
+    await t.script('DELETE FROM seen WHERE message_id::int % 2 = 0')
+    await t.script('VACUUM seen')
+    await t.script(`INSERT INTO seen (subscriber, source, message_id)
+      SELECT 's', '/t', 'new ' || n FROM generate_series(1, 100000) AS n`)
+    await t.script('VACUUM ANALYZE seen')
+    const read = async (retention: number) => {
+      const [row] = await t.query(`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${names.fill(sql['inbox-clean'])}`, [
+        retention,
+        1000,
+      ])
+      const { Plan } = row!['QUERY PLAN'][0]
+      return Plan['Shared Hit Blocks'] + Plan['Shared Read Blocks']
+    }
+    expect(await read(365 * DAY)).toBeLessThan(20)
+    // 200,000 minutes are 138 days and 21 hours: some 30 rows.
+    expect(await read(138.86 * DAY)).toBeLessThan(400)
+    expect(await t.query('SELECT count(*)::int AS n FROM seen')).not.toEqual([{ n: 200_000 }])
+    await t.end()
+  })
+})
+
 describe('the cleaner itself', () => {
   /** A store of which so many are left to remove. */
   const store = (name: string, left: number, took = 0, clock?: FakeClock): Cleanable & { asked: object[] } => {

@@ -5,7 +5,7 @@
 
 WITH picked AS (
   SELECT event.event_id, event.created_at FROM {{outbox}} event
-  WHERE event.state = 'dead' AND {{filter}} ORDER BY event.sequence LIMIT $8::text::int FOR UPDATE
+  WHERE {{lane}} AND {{filter}} ORDER BY {{order}} LIMIT $8::text::int FOR UPDATE
 ), changed AS (
   UPDATE {{outbox}} event SET state = 'retrying', attempts = 0, available_at = (SELECT clock_timestamp())
   FROM picked

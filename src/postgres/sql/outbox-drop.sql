@@ -1,6 +1,9 @@
--- Removes everything that the outbox consists of, events included. Partitions go with their table.
+-- Removes everything that the outbox consists of, events included. Partitions go with their table. The function goes
+-- first: it and the table know each other.
 
 DROP VIEW IF EXISTS {{state}};
+ALTER TABLE IF EXISTS {{outbox}} ALTER COLUMN state DROP DEFAULT;
+DROP FUNCTION IF EXISTS {{wake_function}}();
 DROP TABLE IF EXISTS {{archive}};
 DROP TABLE IF EXISTS {{ids}};
 DROP TABLE IF EXISTS {{audit}};
