@@ -8,6 +8,7 @@ import {
   systemClock,
   telemetry,
   WaybillError,
+  warnOnce,
   wholeNumber,
 } from '../core/index.ts'
 import { Task } from '../flow/index.ts'
@@ -47,7 +48,8 @@ export type Cleaned = Readonly<Record<string, number>>
  *
  * 1. Each round goes through its stores in turn, in small statements until one comes back less than full.
  * 2. After each it pauses for as long as that took: at most half of one connection's time is spent here.
- * 3. A store that fails does not keep the others from their turn.
+ * 3. A store that fails does not keep the others from their turn, nor does what fails of one keep the rest of it.
+ * 4. A statement that takes longer than the server allows is tried with fewer rows.
  */
 export class Cleaner extends Task<Cleaned> {
   constructor(options: CleanerOptions) {
@@ -59,7 +61,8 @@ export class Cleaner extends Task<Cleaned> {
     const name = options.name ?? `cleaner ${stores.map((store) => store.name).join(', ')}`
     const retention =
       options.retention === undefined ? {} : { retention: milliseconds(options.retention, 'cleaner: retention') }
-    super({ name, every, clock, run: (signal) => cleanAll(stores, retention, limit, clock, signal) })
+    const sizes = new Map<Cleanable, number>()
+    super({ name, every, clock, run: (signal) => cleanAll(stores, sizes, retention, limit, clock, signal) })
   }
 }
 
@@ -73,6 +76,7 @@ function checkStore(store: unknown): void {
 
 async function cleanAll(
   stores: readonly Cleanable[],
+  sizes: Map<Cleanable, number>,
   retention: { retention?: number },
   limit: number,
   clock: Clock,
@@ -83,42 +87,82 @@ async function cleanAll(
   const reasons: string[] = []
   for (const store of stores) {
     if (signal.aborted) break
-    try {
-      cleaned[store.name] = await cleanOne(store, retention, limit, clock, signal)
-    } catch (error) {
+    // A store that was slow may be quick again.
+    const size = new BatchSize(limit, Math.min(limit, (sizes.get(store) ?? limit) * 2))
+    const failed = (error: unknown) => {
       errors.push(error)
       reasons.push(`${store.name}: ${errorSummary(error)}`)
     }
+    cleaned[store.name] = await cleanOne(store, retention, size, clock, signal, failed)
+    sizes.set(store, size.rows)
   }
   if (errors.length === 1) throw errors[0]
   if (errors.length > 1) {
-    throw new AggregateError(errors, `${errors.length} stores could not be cleaned. ${reasons.join('. ')}`)
+    const which = stores.length === 1 ? `${stores[0]!.name} could not be cleaned` : 'Not all could be cleaned'
+    throw new AggregateError(errors, `${which}. ${reasons.join('. ')}`)
   }
   return cleaned
 }
 
+/** What cannot be maintained is cleaned all the same. */
 async function cleanOne(
   store: Cleanable,
   retention: { retention?: number },
-  limit: number,
+  size: BatchSize,
   clock: Clock,
   signal: AbortSignal,
+  failed: (error: unknown) => void,
 ): Promise<number> {
   const began = clock.monotonic()
   let count = 0
   let partitions = 0
   try {
     partitions = (await store.maintain?.(retention)) ?? 0
-    for (let removed = limit; removed >= limit && !signal.aborted; ) {
+  } catch (error) {
+    failed(error)
+  }
+  try {
+    for (let more = true; more && !signal.aborted; ) {
       const asked = clock.monotonic()
-      removed = await store.clean({ ...retention, limit })
-      count += removed
-      if (removed >= limit) await clock.sleep(clock.monotonic() - asked, signal)
+      const limit = size.rows
+      const removed = await store.clean({ ...retention, limit }).catch((error) => size.shrink(store.name, error))
+      count += removed ?? 0
+      more = removed === undefined || removed >= limit
+      if (more) await clock.sleep(clock.monotonic() - asked, signal)
     }
-  } finally {
-    if (count > 0 || partitions > 0) {
-      telemetry['cleaner.cleaned'].publish({ store: store.name, count, partitions, took: clock.monotonic() - began })
-    }
+  } catch (error) {
+    failed(error)
+  }
+  if (count > 0 || partitions > 0) {
+    telemetry['cleaner.cleaned'].publish({ store: store.name, count, partitions, took: clock.monotonic() - began })
   }
   return count
+}
+
+/** How many rows one statement may remove: fewer where the server ends statements that take longer than it allows. */
+class BatchSize {
+  readonly #limit: number
+  rows: number
+
+  constructor(limit: number, rows: number) {
+    this.#limit = limit
+    this.rows = rows
+  }
+
+  /** Throws what cannot be helped by asking for less. */
+  shrink(store: string, error: unknown): undefined {
+    if (!tookTooLong(error) || this.rows === 1) throw error
+    this.rows = Math.max(1, Math.floor(this.rows / 4))
+    warnOnce(
+      'cleaner',
+      `${store}: removing ${this.#limit} rows takes longer than the server allows (statement_timeout); it is done with fewer at a time`,
+    )
+    return undefined
+  }
+}
+
+/** What a store says, or PostgreSQL itself. */
+function tookTooLong(error: unknown): boolean {
+  const code = (error as { code?: unknown } | null | undefined)?.code
+  return code === 'TOO_SLOW' || code === '57014'
 }

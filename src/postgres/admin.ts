@@ -46,6 +46,10 @@ const SAMPLE = 10
 const LOOK_WITHIN = '30s'
 const ACT_WITHIN = '10min'
 
+const LOOKING = (table: string) => `looking through ${table} takes too long; narrow the filter, by state first`
+const CLEANING = (table: string) =>
+  `cleaning ${table} takes longer than this role's statement_timeout; raise it for the role, or give a smaller limit`
+
 const NOBODY: Audit = { by: '', note: '' }
 
 /** What people do with an outbox in a PostgreSQL table. */
@@ -170,12 +174,12 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   }
 
   clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    return this.#explained(() => this.#cleaning.clean(options))
+    return this.#explained(() => this.#cleaning.clean(options), CLEANING)
   }
 
   /** Creates the partitions that will be needed and drops those that are no longer: before each round of a cleaner. */
   maintain(options: { retention?: number } = {}): Promise<number> {
-    return this.#explained(() => this.#cleaning.maintain(options))
+    return this.#explained(() => this.#cleaning.maintain(options), CLEANING)
   }
 
   async #entries(
@@ -260,13 +264,12 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     )
   }
 
-  async #explained<T>(fn: () => Promise<T>): Promise<T> {
+  async #explained<T>(fn: () => Promise<T>, slow = LOOKING): Promise<T> {
     try {
       return await fn()
     } catch (error) {
       if ((error as { code?: unknown } | null)?.code !== '57014') throw explained(error, `table ${this.name}`)
-      const text = `looking through ${this.name} takes too long; narrow the filter, by state first`
-      throw new WaybillError('TOO_SLOW', text, { cause: error })
+      throw new WaybillError('TOO_SLOW', slow(this.name), { cause: error })
     }
   }
 }

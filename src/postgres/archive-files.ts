@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { createReadStream } from 'node:fs'
-import { mkdir, open, readdir, rename } from 'node:fs/promises'
+import { mkdir, open, readdir, rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { pipeline } from 'node:stream'
@@ -19,7 +19,7 @@ const SUFFIX = '.ndjson.gz'
 export async function writeArchive(directory: string, table: string, rows: readonly StoredRow[]): Promise<string[]> {
   const days = new Map<string, StoredRow[]>()
   for (const row of rows) {
-    const day = new Date(row.published_at ?? row.created_at).toISOString().slice(0, 10)
+    const day = dayOf(row)
     const list = days.get(day)
     if (list === undefined) days.set(day, [row])
     else list.push(row)
@@ -36,16 +36,28 @@ export async function writeArchive(directory: string, table: string, rows: reado
   return paths
 }
 
+/** `-infinity` is a time for PostgreSQL. */
+function dayOf({ published_at, created_at }: StoredRow): string {
+  const at = new Date(published_at ?? created_at)
+  return Number.isNaN(at.getTime()) ? 'undated' : at.toISOString().slice(0, 10)
+}
+
 async function writeWhole(path: string, bytes: Uint8Array): Promise<void> {
   const unfinished = `${path}.unfinished`
   const file = await open(unfinished, 'wx')
   try {
-    await file.writeFile(bytes)
-    await file.sync()
-  } finally {
-    await file.close()
+    try {
+      await file.writeFile(bytes)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await rename(unfinished, path)
+  } catch (error) {
+    // Each round would leave another behind, on a disk that is full already.
+    await rm(unfinished, { force: true }).catch(() => {})
+    throw error
   }
-  await rename(unfinished, path)
   await syncFolder(dirname(path))
 }
 

@@ -29,10 +29,11 @@ export function archivedRows(from: string | ArchiveTable): AsyncGenerator<Stored
 
 async function* readArchiveTable({ on, names }: ArchiveTable): AsyncGenerator<StoredRow> {
   const text = names.fill(sql['archive-read'].replace('{{stored}}', STORED))
-  for (let after = '-1'; ; ) {
-    const { rows } = await on.query(text, [after, String(PAGE)])
+  for (let after: (string | null)[] = [null, null]; ; ) {
+    const { rows } = await on.query(text, [String(PAGE), ...after])
     yield* rows as unknown as StoredRow[]
     if (rows.length < PAGE) return
-    after = rows.at(-1)!['sequence'] as string
+    const { sequence, event_id } = rows.at(-1) as unknown as StoredRow
+    after = [sequence, event_id]
   }
 }

@@ -10,8 +10,8 @@ import type { OutboxNames } from './names.ts'
 import { Partitions } from './partitions.ts'
 import { sql } from './sql.generated.ts'
 
-/** Where cleaned events go: the archive table, or compressed files in a folder. */
-export type ArchiveTarget = 'table' | { readonly directory: string }
+/** Where cleaned events go: the archive table, or compressed files in a folder. `none` where they are to be gone for good. */
+export type ArchiveTarget = 'table' | 'none' | { readonly directory: string }
 
 export interface CleaningOptions {
   readonly retention?: Duration
@@ -33,7 +33,8 @@ export class Cleaning {
   readonly #db: Database
   readonly #names: OutboxNames
   readonly #retention: number
-  readonly #archive: ArchiveTarget | undefined
+  readonly #given: ArchiveTarget | undefined
+  readonly #archive: Exclude<ArchiveTarget, 'none'> | undefined
   readonly #partitions: Partitions
   #layout: Layout | undefined
 
@@ -41,7 +42,8 @@ export class Cleaning {
     this.#db = db
     this.#names = names
     this.#retention = milliseconds(options.retention ?? OUTBOX_RETENTION, 'outbox.retention')
-    this.#archive = checkArchive(options.archive)
+    this.#given = checkArchive(options.archive)
+    this.#archive = this.#given === 'none' ? undefined : this.#given
     this.#partitions = new Partitions(db, names)
   }
 
@@ -51,18 +53,27 @@ export class Cleaning {
     const retention = this.#keep(options.retention)
     const limit = wholeNumber('outbox.clean: limit', options.limit ?? BATCH, { max: 1_000_000 })
     const { dedup, partition } = await this.#known()
-    let removed = await this.#events(retention, limit, partition !== false)
-    if (dedup) removed += await this.#run('clean-ids', [String(retention), String(limit)])
-    return removed
+    // Ids are forgotten even while events cannot be removed, such as when the archive's disk is full.
+    return inTurn(
+      () => this.#events(retention, limit, partition !== false),
+      async () => (dedup ? this.#run('clean-ids', [String(retention), String(limit)]) : 0),
+    )
   }
 
-  /** Partitions: those that will be needed are created, those that are no longer are dropped. Answers how many were. */
+  /**
+   * What was marked by hand gets its time. Partitions: those that will be needed are created, those that are no longer
+   * are dropped. Returns how many were.
+   */
   async maintain(options: { retention?: number } = {}): Promise<number> {
     checkOptions('outbox.maintain', options, ['retention'])
     const { partition } = await this.#known()
+    await this.#run('clean-undated', [String(BATCH)])
     if (partition === false) return 0
-    await this.#partitions.create(partition)
-    return this.#partitions.drop(this.#keep(options.retention))
+    const retention = this.#keep(options.retention)
+    return inTurn(
+      () => this.#partitions.create(partition).then(() => 0),
+      () => this.#partitions.drop(retention, this.#archive !== undefined),
+    )
   }
 
   #events(retention: number, limit: number, partitioned: boolean): Promise<number> {
@@ -93,12 +104,17 @@ export class Cleaning {
       const { rows } = await on.query(pick, [String(retention), String(limit), String(FILE_BYTES)])
       if (rows.length === 0) return 0
       await writeArchive(directory, table.text, rows as unknown as StoredRow[])
-      const ids = textArray(rows.map((row) => row['event_id'] as string))
-      return (await on.query(this.#names.fill(sql['archive-remove']), [ids])).count
+      const column = (name: string) => textArray(rows.map((row) => row[name] as string))
+      const removed = [column('event_id'), column('created_at')]
+      return (await on.query(this.#names.fill(sql['archive-remove']), removed)).count
     })
   }
 
-  async #run(name: 'clean-published' | 'clean-ids' | 'archive-move', values: string[], from = ''): Promise<number> {
+  async #run(
+    name: 'clean-published' | 'clean-undated' | 'clean-ids' | 'archive-move',
+    values: string[],
+    from = '',
+  ): Promise<number> {
     return (await this.#db.query(this.#names.fill(sql[name].replaceAll('{{from}}', from)), values)).count
   }
 
@@ -109,6 +125,10 @@ export class Cleaning {
     if (this.#archive === 'table' && options['archive'] !== true) {
       const text = `${this.#names.table.text} has no archive table; run migrate() with archive: true`
       throw new WaybillError('OLD_SCHEMA', text)
+    }
+    if (this.#given === undefined && (options['archive'] ?? false) !== false) {
+      const text = `${this.#names.table.text} has an archive, and this cleaner was not told of it: nothing is removed. Give the outbox the same archive that migrate() was given, or archive: 'none'`
+      throw new WaybillError('ARCHIVE_UNKNOWN', text)
     }
     this.#layout = {
       dedup: options['dedup'] === true,
@@ -122,9 +142,21 @@ export class Cleaning {
   }
 }
 
+/** The sum of both. The second has its turn even where the first fails, which is thrown then. */
+async function inTurn(first: () => Promise<number>, second: () => Promise<number>): Promise<number> {
+  let count = 0
+  try {
+    count = await first()
+  } catch (error) {
+    await second()
+    throw error
+  }
+  return count + (await second())
+}
+
 function checkArchive(archive: ArchiveTarget | undefined): ArchiveTarget | undefined {
-  if (archive === undefined || archive === 'table') return archive
+  if (archive === undefined || archive === 'table' || archive === 'none') return archive
   if (typeof archive === 'object' && typeof archive?.directory === 'string' && archive.directory !== '') return archive
-  const text = `outbox.archive: ${describe(archive)} is not allowed; give 'table', or { directory } for files`
+  const text = `outbox.archive: ${describe(archive)} is not allowed; give 'table', { directory } for files, or 'none'`
   throw new WaybillError('INVALID_OPTION', text)
 }

@@ -29,8 +29,11 @@ export interface OutboxSchemaOptions {
   dedup?: boolean
   /** Time partitions, so that old events are dropped as a whole. Default: one table. */
   partition?: Partition
-  /** A table into which the cleaner moves what it removes. Default false. */
-  archive?: boolean
+  /**
+   * A table into which the cleaner moves what it removes; `files` is only written down, so that a cleaner that was not
+   * told of the archive removes nothing. Default false.
+   */
+  archive?: boolean | 'files'
 }
 
 export const OUTBOX_OPTIONS = ['tenants', 'dedup', 'partition', 'archive'] as const
@@ -68,7 +71,7 @@ export function outboxSchema(
   }
   if (tenants) chosen.push({ option: 'tenants', sql: names.fill(sql['outbox-upgrade-tenants']) })
   if (dedup) chosen.push({ option: 'dedup', sql: names.fill(sql['outbox-upgrade-dedup']) })
-  if (archive) chosen.push({ option: 'archive', sql: names.fill(sql['archive-create']) })
+  if (archive === true) chosen.push({ option: 'archive', sql: names.fill(sql['archive-create']) })
   return {
     table: names.table,
     versions: [

@@ -108,9 +108,10 @@ export class Migrations {
     if (from > 0) refuseRepartition(schema, options)
     const to = Math.max(from, schema.versions.length)
     const chosen = schema.chosen.filter(({ option }) => options[option] !== schema.options[option])
-    // An index that is there already would still be locked against writers, to find that out.
-    if (from === to && chosen.length === 0) return { table: schema.table.text, from, to }
     const missing = { ...schema, chosen, options: merge(options, schema.options) }
+    // An index that is there already would still be locked against writers, to find that out.
+    const same = Object.entries(missing.options).every(([name, value]) => options[name] === value)
+    if (from === to && chosen.length === 0 && same) return { table: schema.table.text, from, to }
     for (const text of upSql(missing, from)) {
       for (const statement of statements(text)) await connection.query(statement)
     }
@@ -150,7 +151,8 @@ function checkOne(schema: TableSchema, { version, options }: Recorded): void {
   }
   for (const name in schema.options) {
     const wanted = schema.options[name]
-    if (wanted === false || options[name] === wanted) continue
+    // Files need nothing of the table.
+    if (wanted === false || options[name] === wanted || wanted === 'files') continue
     throw new WaybillError(
       'OLD_SCHEMA',
       `${text} was created without ${name}: ${JSON.stringify(wanted)}; run migrate() with it`,

@@ -159,7 +159,8 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
 }
 
 function outboxSchemaOf({ tenants, dedup, partition, archive }: PostgresOutboxOptions): OutboxSchemaOptions {
-  return defined({ tenants, dedup, partition, archive: archive === 'table' ? true : undefined })
+  const kept = typeof archive === 'object' ? 'files' : archive === 'table' ? true : undefined
+  return defined({ tenants, dedup, partition, archive: kept })
 }
 
 function defined<T extends object>(options: T): { [Key in keyof T]?: Exclude<T[Key], undefined> } {

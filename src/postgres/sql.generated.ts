@@ -108,8 +108,11 @@ FROM removed`,
   ) AS summed WHERE total <= $3::text::bigint OR total = size
 )
 SELECT {{stored}} FROM {{outbox}} event JOIN fitting USING (event_id, created_at) ORDER BY event.sequence`,
-  'archive-read': `SELECT {{stored}} FROM {{archive}} event WHERE sequence > $1::text::bigint ORDER BY sequence LIMIT $2::text::int`,
-  'archive-remove': `DELETE FROM {{outbox}} WHERE event_id = ANY ($1::text::uuid[]) AND state = 'published'`,
+  'archive-read': `SELECT {{stored}} FROM {{archive}} event
+WHERE $2::text IS NULL OR (sequence, event_id) > ($2::text::bigint, $3::text::uuid)
+ORDER BY event.sequence, event.event_id LIMIT $1::text::int`,
+  'archive-remove': `DELETE FROM {{outbox}} event USING unnest($1::text::uuid[], $2::text::timestamptz[]) AS written (event_id, created_at)
+WHERE event.event_id = written.event_id AND event.created_at = written.created_at AND event.state = 'published'`,
   'charge-noted': `UPDATE {{outbox}} SET
   attempts = attempts + 1,
   state = CASE WHEN attempts + 1 >= $4::text::int THEN 'dead' ELSE 'retrying' END,
@@ -130,6 +133,10 @@ RETURNING state, event_type, NULLIF(tenant_id, '') AS tenant, attempts`,
   WHERE state = 'published' AND published_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
   ORDER BY published_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
 ))`,
+  'clean-undated': `UPDATE {{outbox}} event SET published_at = clock_timestamp()
+FROM (SELECT event_id, created_at FROM {{outbox}} WHERE state = 'published' AND published_at IS NULL
+  LIMIT $1::text::int FOR UPDATE SKIP LOCKED) AS undated
+WHERE event.event_id = undated.event_id AND event.created_at = undated.created_at AND event.state = 'published'`,
   'delete-published': `DELETE FROM {{outbox}} WHERE event_id = ANY ($1::text::uuid[]) AND state = 'published'`,
   'enqueue-dedup': `WITH event AS (
   SELECT DISTINCT ON (id) * FROM unnest($1::text::uuid[], $2::text::text[], $3::text::text[], $4::text::text[],
@@ -515,6 +522,7 @@ ALTER TABLE {{partition_default}} SET ({{storage}});`,
     OR EXISTS (SELECT 1 FROM {{partition}} WHERE state IN ('scheduled', 'retrying', 'leased'))
     OR EXISTS (SELECT 1 FROM {{partition}} WHERE state = 'held' AND key IS NOT NULL) AS pending,
   EXISTS (SELECT 1 FROM {{partition}} WHERE state = 'dead') AS dead,
+  (SELECT true FROM {{partition}} WHERE state = 'published' ORDER BY published_at LIMIT 1) AS published,
   COALESCE((SELECT max(published_at) FROM {{partition}} WHERE state = 'published')
     >= clock_timestamp() - $1::text::float8 * interval '1 millisecond', false) AS recent`,
   'partition-old': `SELECT quote_ident(namespace.nspname) || '.' || quote_ident(class.relname) AS partition

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -28,6 +28,18 @@ const seen = (message: RawMessage) => ({
   form: message.form,
   topic: topicOf(message),
 })
+
+/** From now on what is written does not come to the disk. Returns what ends that. */
+async function fullDisk(path: string): Promise<() => void> {
+  const handle = await open(path, 'w')
+  const methods = Object.getPrototypeOf(handle) as { sync(): Promise<void> }
+  await handle.close()
+  const { sync } = methods
+  methods.sync = () => Promise.reject(Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' }))
+  return () => {
+    methods.sync = sync
+  }
+}
 
 describe.each(KINDS)('archive on %s', (kind: Kind) => {
   let t: TestOutbox
@@ -94,6 +106,43 @@ describe.each(KINDS)('archive on %s', (kind: Kind) => {
     expect(await all(readArchive(directory))).toHaveLength(4)
     await writeFile(path, (await readFile(path)).subarray(0, 60))
     await expect(all(readArchive(directory))).rejects.toThrow(expect.objectContaining({ code: 'DAMAGED_ARCHIVE' }))
+  })
+
+  test('what is read from a table is all of it, whatever its numbers', async () => {
+    await new Migrations(t.db, { outbox: t.names, archive: true }).migrate()
+    await t.insert(...Array.from({ length: 3 }, () => ({ state: 'published', published: LONG_AGO })))
+    await t.query('UPDATE outbox SET sequence = sequence - 3')
+    // Numbers that began anew: a thousand events, each number twice.
+    for (const n of [1, 2]) {
+      await t.query(`INSERT INTO outbox (event_id, sequence, state, topic, source, event_type, payload, published_at)
+        SELECT gen_random_uuid(), number, 'published', 'a', '/t', 'x', '${n}', ${LONG_AGO} FROM generate_series(1, 600) AS number`)
+    }
+    const admin = new PostgresOutboxAdmin(t.db, t.names, { archive: 'table' })
+    await admin.clean({ limit: 2000 })
+    const found = await all(readArchive({ on: t.db, names: t.names }))
+    expect(new Set(found.map(({ id }) => id)).size).toBe(1203)
+  })
+
+  test('a row under the same id that is not in the file stays', async () => {
+    const t = await testOutbox(kind, { table: 'parted', partition: 'day' })
+    const admin = new PostgresOutboxAdmin(t.db, t.names, { archive: { directory } })
+    const [id] = await t.insert({ state: 'published', created: LONG_AGO, published: LONG_AGO })
+    await t.insert({ id: id!, state: 'published' })
+    expect(await admin.clean()).toBe(1)
+    expect(await t.states()).toEqual({ published: 1 })
+    if (kind !== 'pglite') await t.end()
+  })
+
+  test('a disk that is full: nothing is removed, and nothing unfinished is left with every round', async () => {
+    await insertOdd()
+    const admin = new PostgresOutboxAdmin(t.db, t.names, { archive: { directory } })
+    const mended = await fullDisk(join(directory, 'any'))
+    for (let n = 0; n < 3; n++) await expect(admin.clean()).rejects.toThrow('ENOSPC')
+    mended()
+    expect((await t.states())['published']).toBe(5)
+    expect(await readdir(join(directory, 'outbox', '2026-01-02'))).toEqual([])
+    expect(await admin.clean()).toBe(4)
+    expect(await all(readArchive(directory))).toHaveLength(4)
   })
 
   test('what cannot be written is not removed', async () => {

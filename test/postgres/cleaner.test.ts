@@ -2,6 +2,8 @@ import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type TelemetryEvents, telemetry } from '../../src/core/index.ts'
+import { databaseOf } from '../../src/drivers/database.ts'
+import type { Database } from '../../src/drivers/sql.ts'
 import { memory } from '../../src/memory/index.ts'
 import { type Cleanable, Cleaner } from '../../src/outbox/cleaner.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
@@ -43,6 +45,35 @@ describe.each(KINDS)('cleaning on %s', (kind: Kind) => {
     const admin = new PostgresOutboxAdmin(t.db, t.names)
     expect(await admin.clean({ retention: 7 * DAY, limit: 2 })).toBe(2)
     expect(await t.query('SELECT event_id FROM outbox')).toEqual([{ event_id: ids[0] }])
+  })
+
+  test('an event that was marked as published by hand, without a time, is kept for the retention from then on', async () => {
+    await t.insert({ state: 'published', published: 'NULL' })
+    const admin = new PostgresOutboxAdmin(t.db, t.names, { retention: '1h' })
+    const cleaner = new Cleaner({ of: admin })
+    expect(await cleaner.runOnce()).toEqual({ outbox: 0 })
+    const [row] = await t.query(`SELECT now() - published_at < interval '1 minute' AS now FROM outbox`)
+    expect(row).toEqual({ now: true })
+    await t.query(`UPDATE outbox SET published_at = published_at - interval '2 hours'`)
+    expect(await cleaner.runOnce()).toEqual({ outbox: 1 })
+  })
+
+  test("a batch that takes longer than the role's statement_timeout is made smaller until it fits", async () => {
+    await t.insert(...Array.from({ length: 12 }, () => ({ state: 'published', published: LONG_AGO })))
+    await t.script(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF (SELECT count(*) FROM old_rows) > 3 THEN PERFORM pg_sleep(60); END IF; RETURN NULL; END $$;
+      CREATE TRIGGER slow AFTER DELETE ON outbox REFERENCING OLD TABLE AS old_rows
+        FOR EACH STATEMENT EXECUTE FUNCTION slow()`)
+    if (t.url === '') return // One session, without a timer of its own.
+    const pool = new pg.Pool({ connectionString: t.url, options: '-c statement_timeout=300' })
+    try {
+      const admin = new PostgresOutboxAdmin(databaseOf(pool as never) as Database, t.names)
+      await expect(admin.clean()).rejects.toThrow(/statement_timeout; raise it for the role, or give a smaller limit/)
+      expect(await new Cleaner({ of: admin, batch: 12 }).runOnce()).toEqual({ outbox: 12 })
+      expect(await t.states()).toEqual({})
+    } finally {
+      await pool.end()
+    }
   })
 
   test('keeps the ids of events that are still there', async () => {
@@ -151,6 +182,7 @@ describe.each(['postgres', 'postgres15'] as const)('plans on %s', (kind) => {
       'clean-ids': sql['clean-ids'],
       'archive-move': sql['archive-move'],
       'archive-pick': sql['archive-pick'].replace('{{stored}}', 'event.*'),
+      'clean-undated': sql['clean-undated'],
       'partition-kept': sql['partition-kept'].replaceAll('{{partition}}', 'outbox'),
     }
     for (const [name, text] of Object.entries(texts)) {
@@ -161,7 +193,7 @@ describe.each(['postgres', 'postgres15'] as const)('plans on %s', (kind) => {
       const plan = (await t.query(`EXPLAIN ${t.names.fill(text)}`, values)).map((row) => row['QUERY PLAN']).join('\n')
       // So small a table may be read as a whole where the rows that were found are joined.
       if (/clean-published|partition/.test(name)) expect(plan, name).not.toContain('Seq Scan on outbox')
-      if (name !== 'partition-kept') expect(plan, name).toMatch(/Index Cond: \((published|created)_at </)
+      if (name !== 'partition-kept') expect(plan, name).toMatch(/Index Cond: \((published|created)_at (<|IS NULL)/)
     }
     await t.end()
   })
@@ -265,8 +297,46 @@ describe('the cleaner itself', () => {
     expect(good.asked).toHaveLength(1)
     const worse: Cleanable = { name: 'worse', clean: () => Promise.reject(new Error('gone')) }
     await expect(new Cleaner({ of: [bad, worse] }).runOnce()).rejects.toThrow(
-      '2 stores could not be cleaned. bad: Error: away. worse: Error: gone',
+      'Not all could be cleaned. bad: Error: away. worse: Error: gone',
     )
+  })
+
+  test('what cannot be maintained is cleaned all the same', async () => {
+    const good = store('one', 5)
+    const maintain = () => Promise.reject(new Error('locked'))
+    await expect(new Cleaner({ of: { ...good, maintain } }).runOnce()).rejects.toThrow('locked')
+    expect(good.asked).toHaveLength(1)
+  })
+
+  test.each(['TOO_SLOW', '57014'])('a statement that takes too long (%s) is tried with fewer rows', async (code) => {
+    const clock = new FakeClock()
+    const asked: number[] = []
+    let left = 40
+    const slow: Cleanable = {
+      name: `slow ${code}`,
+      async clean({ limit }) {
+        asked.push(limit!)
+        if (limit! > 20) throw Object.assign(new Error('too long'), { code })
+        const count = Math.min(left, limit!)
+        left -= count
+        return count
+      },
+    }
+    const said: string[] = []
+    const stop = telemetry.warning.subscribe(({ message }) => said.push(message))
+    const cleaner = new Cleaner({ of: slow, batch: 100, clock })
+    expect(await cleaner.runOnce()).toEqual({ [slow.name]: 40 })
+    expect(asked).toEqual([100, 25, 6, 6, 6, 6, 6, 6, 6])
+    expect(said).toEqual([expect.stringContaining(`slow ${code}: removing 100 rows takes longer`)])
+    asked.length = 0
+    expect(await cleaner.runOnce()).toEqual({ [slow.name]: 0 })
+    expect(asked).toEqual([12])
+    stop()
+    const never: Cleanable = {
+      name: 'never',
+      clean: () => Promise.reject(Object.assign(new Error('too long'), { code })),
+    }
+    await expect(new Cleaner({ of: never, batch: 100, clock }).runOnce()).rejects.toThrow('too long')
   })
 
   test('refuses what it does not know', () => {

@@ -1,8 +1,13 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { telemetry } from '../../src/core/index.ts'
 import { Cleaner } from '../../src/outbox/cleaner.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
+import { readArchive } from '../../src/postgres/archive.ts'
+import { Migrations } from '../../src/postgres/migrate.ts'
 import { KINDS, type Kind, type TestOutbox, testOutbox } from './admin-support.ts'
 
 const WHO = { by: 'ada', note: 'test' }
@@ -87,6 +92,73 @@ describe.each(KINDS)('partitions on %s', (kind: Kind) => {
     stopTold()
     expect((await partitions(t)).slice(0, 2)).toEqual([late, young])
     expect(told).toEqual([2, 2])
+  })
+
+  test('one that cannot be dropped is told, and keeps neither the others nor what is to be cleaned', async () => {
+    const first = await past(t, 20)
+    const second = await past(t, 19)
+    await t.script(`CREATE VIEW of_first AS SELECT * FROM ${first}`)
+    await t.insert({ state: 'published', created: at(40), published: at(40) })
+    const cleaner = new Cleaner({ of: admin })
+    await expect(cleaner.runOnce()).rejects.toThrow(new RegExp(`${first}"? cannot be dropped`))
+    const left = await partitions(t)
+    expect(left).toContain(first)
+    expect(left).not.toContain(second)
+    expect(await t.states()).toEqual({})
+    await t.script('DROP VIEW of_first')
+    await cleaner.runOnce()
+    expect(await partitions(t)).not.toContain(first)
+  })
+
+  test.each(['table', 'files'])('with an archive in a %s: dropped only when all in it is archived', async (where) => {
+    const directory = await mkdtemp(join(tmpdir(), 'waybill-archive-'))
+    try {
+      const archive = where === 'table' ? 'table' : { directory }
+      await new Migrations(t.db, { outbox: t.names, partition: 'day', archive: where === 'table' || 'files' }).migrate()
+      const old = await past(t, 20)
+      const late = await past(t, 8)
+      const ids = await t.insert(
+        ...Array.from({ length: 25 }, () => ({ state: 'published', created: at(20), published: at(20) })),
+        // Published within the retention, a while after its day: the last of its partition.
+        ...Array.from({ length: 5 }, () => ({ state: 'published', created: at(8), published: at(6) })),
+      )
+      const careless = new PostgresOutboxAdmin(t.db, t.names)
+      for (const call of ['clean', 'maintain'] as const) {
+        await expect(careless[call]()).rejects.toThrow(/outbox has an archive, and this cleaner was not told of it/)
+      }
+      const keeper = new PostgresOutboxAdmin(t.db, t.names, { archive })
+      expect(await keeper.maintain()).toBe(0)
+      expect(await t.states()).toEqual({ published: 30 })
+      // Half of it, and then a crash.
+      expect(await keeper.clean({ limit: 10 })).toBe(10)
+      expect(await keeper.maintain()).toBe(0)
+      const again = new PostgresOutboxAdmin(t.db, t.names, { archive })
+      const cleaner = new Cleaner({ of: again, batch: 10 })
+      await cleaner.runOnce()
+      await cleaner.runOnce()
+      expect(await partitions(t)).not.toContain(old)
+      expect(await partitions(t)).toContain(late)
+      const read = async () => {
+        const found: string[] = []
+        for await (const message of readArchive(where === 'table' ? { on: t.db, names: t.names } : directory)) {
+          found.push(message.id)
+        }
+        return found
+      }
+      expect(await read()).toEqual(ids.slice(0, 25))
+      await new Cleaner({ of: again, retention: '5d', batch: 10 }).runOnce()
+      await new Cleaner({ of: again, retention: '5d', batch: 10 }).runOnce()
+      expect(await partitions(t)).not.toContain(late)
+      expect(await read()).toEqual(ids)
+      // Who wants them gone for good says so.
+      const gone = await past(t, 30)
+      await t.insert({ state: 'published', created: at(30), published: at(30) })
+      expect(await new PostgresOutboxAdmin(t.db, t.names, { archive: 'none' }).maintain()).toBe(1)
+      expect(await partitions(t)).not.toContain(gone)
+      expect(await read()).toEqual(ids)
+    } finally {
+      await rm(directory, { recursive: true })
+    }
   })
 
   test('what has no partition is taken in all the same, and removed one by one', async () => {
