@@ -23,14 +23,23 @@ import {
   STATES,
   type State,
 } from '../outbox/admin.ts'
-import { checkAudit, checkWindow, limitOf, MOST_AT_ONCE, pageOf } from '../outbox/admin-checks.ts'
+import {
+  auditOr,
+  checkAction,
+  checkAudit,
+  checkWindow,
+  expectedOf,
+  limitOf,
+  pageOf,
+  refuseUnexpected,
+  replayOf,
+} from '../outbox/admin-checks.ts'
 import { compare, matches, placeOf, readCursor } from './admin-filter.ts'
 import { eventRow } from './event-row.ts'
 import { entryOf, messageOf, type Row } from './row.ts'
 import type { Table } from './table.ts'
 
 const SAMPLE = 10
-const NOBODY: Audit = { by: '', note: '' }
 
 /** What people do with an outbox, in memory. */
 export class MemoryOutboxAdmin implements OutboxAdmin {
@@ -61,13 +70,13 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
   }
 
   async preview(action: Action, filter: OutboxFilter): Promise<Preview> {
-    const rows = this.#find(matches(action, filter, action))
+    const rows = this.#touched(checkAction(action), filter)
     return { count: rows.length, exact: true, sample: rows.slice(0, SAMPLE).map(listed) }
   }
 
-  async rearm(filter: OutboxFilter, audit: Audit = NOBODY, options: { limit?: number } = {}): Promise<number> {
+  async rearm(filter: OutboxFilter, audit?: Audit, options: { limit?: number } = {}): Promise<number> {
     const limit = limitOf('rearm', options)
-    return this.#act('rearm', filter, audit, (rows) => {
+    return this.#act('rearm', filter, auditOr('rearm', audit), (rows) => {
       for (const row of rows.slice(0, limit)) {
         row.attempts = 0
         this.#table.become(row, 'retrying', this.#table.now())
@@ -88,29 +97,20 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
   async discardPending(filter: PendingFilter, audit: Audit, options: { expected: number }): Promise<number> {
     checkWindow(filter)
     checkAudit('discardPending', audit)
-    checkOptions('discardPending', options, ['expected'])
-    const expected = wholeNumber('discardPending: expected', options?.expected, { min: 0, max: MOST_AT_ONCE })
+    const expected = expectedOf(options)
     return this.#act('discard-pending', filter, audit, (rows) => {
-      const free = rows.filter((row) => row.state !== 'leased' || row.availableAt! <= this.#table.now())
-      if (free.length > expected) {
-        throw new WaybillError(
-          'PREVIEW_OUTDATED',
-          `discardPending: there are more than the ${expected} events that were expected; nothing was removed, look at the preview again`,
-        )
-      }
-      for (const row of free) this.#table.remove(row)
-      return free.length
+      refuseUnexpected(Math.min(rows.length, expected + 1), expected)
+      for (const row of rows) this.#table.remove(row)
+      return rows.length
     })
   }
 
   async replay(
     filter: OutboxFilter,
-    audit: Audit = NOBODY,
+    audit?: Audit,
     options: { asNew?: boolean; limit?: number } = {},
   ): Promise<number> {
-    checkOptions('replay', options, ['asNew', 'limit'])
-    const { asNew = false, limit = MOST_AT_ONCE } = options
-    limitOf('replay', { limit })
+    const { asNew, limit } = replayOf(options)
     const replay = (rows: readonly Row[]) => {
       if (rows.length > limit) {
         const advice = 'nothing was sent; narrow the filter, or give a larger limit'
@@ -119,7 +119,7 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
       for (const row of rows) this.#again(row, asNew)
       return rows.length
     }
-    return this.#act('replay', filter, audit, replay, asNew ? { asNew } : {})
+    return this.#act('replay', filter, auditOr('replay', audit), replay, asNew ? { asNew } : {})
   }
 
   async audits(page: Page = {}): Promise<readonly AuditEntry[]> {
@@ -168,6 +168,12 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
     return [...this.#table.rows.values()].filter(match).sort((a, b) => compare(placeOf(a), placeOf(b)))
   }
 
+  /** What an action would touch. What a competing relay has leased and works on is left to it. */
+  #touched(action: Action, filter: OutboxFilter): Row[] {
+    const rows = this.#find(matches(action, filter, action))
+    return rows.filter(({ state, availableAt }) => state !== 'leased' || availableAt! <= this.#table.now())
+  }
+
   /** Under a new number, behind what is pending now. */
   #again(old: Row, asNew: boolean): void {
     const { message, topic } = old
@@ -186,7 +192,7 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
     fn: (rows: Row[]) => number,
     more: Record<string, unknown> = {},
   ): number {
-    const rows = this.#find(matches(action, filter, action)).sort((a, b) => a.sequence - b.sequence)
+    const rows = this.#touched(action, filter).sort((a, b) => a.sequence - b.sequence)
     const count = fn(rows)
     const id = String(this.#audits.length + 1)
     // As it would come back from a database.

@@ -1,5 +1,6 @@
 import { checkOptions, describe, isUuid, oneOf, WaybillError, wholeNumber } from '../core/index.ts'
 import {
+  ACTIONS,
   type Action,
   type Audit,
   type OutboxFilter,
@@ -27,9 +28,17 @@ export const TOUCHES: Readonly<Record<Action, readonly State[]>> = {
 
 const FILTER = ['eventIds', 'states', 'tenant', 'topic', 'type', 'key', 'since', 'until'] as const
 
+/** A filter that was left out stands for nothing: who means everything says so with `{}`. */
 export function checkFilter(where: string, filter: OutboxFilter): void {
+  if (filter === undefined) {
+    throw new WaybillError('INVALID_OPTION', `${where}: the filter is missing; {} stands for all events`)
+  }
   checkOptions(where, filter, FILTER)
-  const { eventIds, since, until } = filter
+  const { eventIds, states, since, until, tenant, topic, type, key } = filter
+  for (const [name, value] of Object.entries({ eventIds, states })) {
+    if (value === undefined || Array.isArray(value)) continue
+    throw new WaybillError('INVALID_OPTION', `${where}: ${name}: ${describe(value)} is not a list`)
+  }
   for (const id of eventIds ?? []) {
     if (!isUuid(id)) throw new WaybillError('INVALID_OPTION', `${where}: eventIds: ${describe(id)} is not a UUID`)
   }
@@ -37,6 +46,20 @@ export function checkFilter(where: string, filter: OutboxFilter): void {
     if (value === undefined || (value instanceof Date && !Number.isNaN(value.getTime()))) continue
     throw new WaybillError('INVALID_OPTION', `${where}: ${name}: ${describe(value)} is not a date`)
   }
+  for (const [name, value] of Object.entries({ tenant, topic, type, key })) {
+    if (value === undefined || isText(value)) continue
+    const text = `${where}: ${name}: ${describe(value)} is not a text that can be looked for`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+}
+
+/** Text that every store can hold: PostgreSQL has no NUL, and nobody half a character. */
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && !/[\0\p{Cs}]/u.test(value)
+}
+
+export function checkAction(action: Action): Action {
+  return oneOf('preview: action', action, ACTIONS)
 }
 
 /** The states that a filter asks for; for an action, only those it may touch. */
@@ -46,7 +69,9 @@ export function statesOf(where: string, { states }: OutboxFilter, action?: Actio
 }
 
 /** What is not published goes only by a stated window. */
-export function checkWindow({ tenant, topic, since, until }: PendingFilter): void {
+export function checkWindow(filter: PendingFilter): void {
+  checkFilter('discardPending', filter)
+  const { tenant, topic, since, until } = filter
   if ((tenant !== undefined || topic !== undefined) && since !== undefined && until !== undefined && since < until)
     return
   throw new WaybillError(
@@ -57,6 +82,9 @@ export function checkWindow({ tenant, topic, since, until }: PendingFilter): voi
 
 export function pageOf(where: string, page: Page): { limit: number; after: string | undefined } {
   checkOptions(where, page, ['limit', 'after'])
+  if (page.after !== undefined && typeof page.after !== 'string') {
+    throw new WaybillError('INVALID_OPTION', `${where}: after: ${describe(page.after)} is not the cursor of an entry`)
+  }
   return { limit: wholeNumber(`${where}: limit`, page.limit ?? 50, { max: 1000 }), after: page.after }
 }
 
@@ -65,10 +93,50 @@ export function limitOf(where: string, options: { limit?: number }): number {
   return wholeNumber(`${where}: limit`, options.limit ?? MOST_AT_ONCE, { max: 10_000_000 })
 }
 
+/** How many the preview has counted. */
+export function expectedOf(options: { expected: number }): number {
+  checkOptions('discardPending', options, ['expected'])
+  return wholeNumber('discardPending: expected', options?.expected, { min: 0, max: MOST_AT_ONCE })
+}
+
+/** `found` is one more than expected where there are more. Who expects another number means other events. */
+export function refuseUnexpected(found: number, expected: number): void {
+  if (found === expected) return
+  const are = found > expected ? 'there are more' : `there are ${found}`
+  throw new WaybillError(
+    'PREVIEW_OUTDATED',
+    `discardPending: ${expected} events were expected, and ${are}; nothing was removed, look at the preview again`,
+  )
+}
+
+export function replayOf(options: { asNew?: boolean; limit?: number }): { asNew: boolean; limit: number } {
+  checkOptions('replay', options, ['asNew', 'limit'])
+  const { asNew = false, limit = MOST_AT_ONCE } = options
+  if (typeof asNew !== 'boolean') {
+    throw new WaybillError('INVALID_OPTION', `replay: asNew: ${describe(asNew)} is not true or false`)
+  }
+  return { asNew, limit: limitOf('replay', { limit }) }
+}
+
 export function checkAudit(where: string, audit: Audit): void {
   checkOptions(`${where}: audit`, audit, ['by', 'note'])
   for (const name of ['by', 'note'] as const) {
-    if (typeof audit?.[name] === 'string' && audit[name].trim() !== '') continue
-    throw new WaybillError('INVALID_OPTION', `${where}: audit.${name} is missing; say who does it and why`)
+    const value = audit?.[name]
+    if (typeof value !== 'string' || value.trim() === '') {
+      throw new WaybillError('INVALID_OPTION', `${where}: audit.${name} is missing; say who does it and why`)
+    }
+    if (!isText(value)) {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `${where}: audit.${name}: ${describe(value)} is not a text that can be kept`,
+      )
+    }
   }
+}
+
+/** Some actions need nobody's name. One that is given is a whole one. */
+export function auditOr(where: string, audit: Audit | undefined): Audit {
+  if (audit === undefined) return { by: '', note: '' }
+  checkAudit(where, audit)
+  return audit
 }

@@ -111,7 +111,7 @@ export interface OutboxAdmin {
   /** Dead events are removed, the earliest first, at most `limit` (default 100,000). What they blocked goes on. */
   discardDead(filter: OutboxFilter, audit: Audit, options?: { limit?: number }): Promise<number>
   /**
-   * Events not yet published are removed. `expected` is the count of the preview: were it more by now, nothing happens.
+   * Events not yet published are removed. `expected` is the count of the preview: is it another by now, nothing happens.
    * What a relay has in hand at this moment may still arrive.
    */
   discardPending(filter: PendingFilter, audit: Audit, options: { expected: number }): Promise<number>

@@ -32,6 +32,7 @@ export const LANE_ORDER = Object.keys(LANES) as State[]
 
 /** Which of the states an action may touch the filter asks for. */
 export function statesOf(action: Action, filter: OutboxFilter): readonly State[] {
+  checkFilter(action, filter)
   const touched = TOUCHES[action]
   if (filter.states === undefined) return touched
   const wrong = filter.states.find((state) => !touched.includes(state))
@@ -53,8 +54,6 @@ export function filterValues(where: string, filter: OutboxFilter): (string | nul
       throw new WaybillError('INVALID_OPTION', text)
     }
   }
-  const texts = { tenant, topic, type, key }
-  for (const name in texts) checkText(where, name, texts[name as keyof typeof texts])
   return [
     eventIds === undefined ? null : textArray(eventIds),
     tenant ?? null,
@@ -66,16 +65,13 @@ export function filterValues(where: string, filter: OutboxFilter): (string | nul
   ]
 }
 
-function checkText(where: string, name: string, value: unknown): void {
-  if (value === undefined || (typeof value === 'string' && !value.includes('\0'))) return
-  throw new WaybillError('INVALID_OPTION', `${where}: ${name}: ${describe(value)} is not a text that can be looked for`)
-}
-
 export interface LaneOptions {
   /** Goes on behind a place, whose values come after the others. */
   readonly after?: boolean
   /** One tenant is asked for, and there is an index by tenant. */
   readonly byTenant?: boolean
+  /** Without what a competing relay has leased and works on: it would be taken away under its hands. */
+  readonly free?: boolean
 }
 
 /** SQL of one state: the condition, the order, and the place to go on behind. */
@@ -88,7 +84,7 @@ export function laneSql(text: string, state: State, options: LaneOptions = {}): 
   const values = types.map((type, i) => `$${9 + i}::text::${type}`)
   const sorted = byTenant && order[0] === 'sequence' ? ['event.tenant_id', 'event.state', ...columns] : columns
   const parts: Record<string, string> = {
-    lane: byTenant ? tenantLane(state) : laneOf(state),
+    lane: (byTenant ? tenantLane(state) : laneOf(state)) + (options.free && state === 'leased' ? EXPIRED : ''),
     order: sorted.map((column) => `${column}${descending ? ' DESC' : ''}`).join(', '),
     place: `json_build_array(${columns.map((column) => `${column}::text`).join(', ')})::text`,
     behind: after ? ` AND (${columns.join(', ')}) ${descending ? '<' : '>'} (${values.join(', ')})` : '',
@@ -96,6 +92,8 @@ export function laneSql(text: string, state: State, options: LaneOptions = {}): 
   }
   return text.replace(/\{\{(\w+)\}\}/g, (all, name: string) => parts[name] ?? all)
 }
+
+const EXPIRED = ' AND event.available_at <= clock_timestamp()'
 
 function laneOf(state: State): string {
   return state === 'held' ? `event.state = 'held' AND event.key IS NOT NULL` : `event.state = '${state}'`

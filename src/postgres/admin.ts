@@ -1,12 +1,4 @@
-import {
-  checkOptions,
-  type Duration,
-  describe,
-  isUuid,
-  type RawMessage,
-  WaybillError,
-  wholeNumber,
-} from '../core/index.ts'
+import { checkOptions, type Duration, describe, isUuid, type RawMessage, WaybillError } from '../core/index.ts'
 import { sqlOf } from '../drivers/database.ts'
 import type { Database, Sql } from '../drivers/sql.ts'
 import type {
@@ -22,9 +14,19 @@ import type {
   Preview,
   State,
 } from '../outbox/admin.ts'
-import { checkAudit, checkWindow, limitOf, pageOf } from '../outbox/admin-checks.ts'
+import {
+  auditOr,
+  checkAction,
+  checkAudit,
+  checkWindow,
+  expectedOf,
+  limitOf,
+  pageOf,
+  refuseUnexpected,
+  replayOf,
+} from '../outbox/admin-checks.ts'
 import { auditOf, entryOf, placeOf, readCursor } from './admin-entry.ts'
-import { filterValues, LANE_ORDER, laneSql, statesOf } from './admin-filter.ts'
+import { filterValues, LANE_ORDER, type LaneOptions, laneSql, statesOf } from './admin-filter.ts'
 import { readStats } from './admin-stats.ts'
 import { messageOfStored, STORED, type StoredRow } from './archive-row.ts'
 import { type ArchiveTarget, Cleaning } from './cleaner.ts'
@@ -49,8 +51,6 @@ const ACT_WITHIN = '10min'
 const LOOKING = (table: string) => `looking through ${table} takes too long; narrow the filter, by state first`
 const CLEANING = (table: string) =>
   `cleaning ${table} takes longer than this role's statement_timeout; raise it for the role, or give a smaller limit`
-
-const NOBODY: Audit = { by: '', note: '' }
 
 /** What people do with an outbox in a PostgreSQL table. */
 export class PostgresOutboxAdmin implements OutboxAdmin {
@@ -90,24 +90,25 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   }
 
   preview(action: Action, filter: OutboxFilter): Promise<Preview> {
-    const states = statesOf(action, filter)
+    const states = statesOf(checkAction(action), filter)
     const values = filterValues(action, filter)
+    const free = action === 'discard-pending'
     return this.#look(async (on) => {
       let count = 0
       for (const state of states) {
-        const text = await this.#laneSql(on, 'admin-count', state, values)
+        const text = await this.#laneSql(on, 'admin-count', state, values, { free })
         count += await counted(on, text, values, COUNTED_IN_PREVIEW + 1 - count)
         if (count > COUNTED_IN_PREVIEW) break
       }
       const exact = count <= COUNTED_IN_PREVIEW
-      const sample = await this.#entries(on, states, values, SAMPLE)
+      const sample = await this.#entries(on, states, values, SAMPLE, undefined, free)
       return { count: Math.min(count, COUNTED_IN_PREVIEW), exact, sample }
     })
   }
 
-  rearm(filter: OutboxFilter, audit: Audit = NOBODY, options: { limit?: number } = {}): Promise<number> {
+  rearm(filter: OutboxFilter, audit?: Audit, options: { limit?: number } = {}): Promise<number> {
     const limit = limitOf('rearm', options)
-    return this.#act('rearm', filter, audit, async (on, values) =>
+    return this.#act('rearm', filter, auditOr('rearm', audit), async (on, values) =>
       counted(on, await this.#laneSql(on, 'admin-rearm', 'dead', values), values, limit),
     )
   }
@@ -121,32 +122,22 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   discardPending(filter: PendingFilter, audit: Audit, options: { expected: number }): Promise<number> {
     checkWindow(filter)
     checkAudit('discardPending', audit)
-    checkOptions('discardPending', options, ['expected'])
-    const expected = wholeNumber('discardPending: expected', options?.expected, { min: 0, max: COUNTED_IN_PREVIEW })
+    const expected = expectedOf(options)
     const states = statesOf('discard-pending', filter)
     return this.#act('discard-pending', filter, audit, async (on, values) => {
       let count = 0
       for (const state of states) count += await this.#discard(on, state, values, expected + 1 - count)
-      if (count <= expected) return count
-      throw new WaybillError(
-        'PREVIEW_OUTDATED',
-        `discardPending: there are more than the ${expected} events that were expected; nothing was removed, look at the preview again`,
-      )
+      refuseUnexpected(count, expected)
+      return count
     })
   }
 
-  replay(
-    filter: OutboxFilter,
-    audit: Audit = NOBODY,
-    options: { asNew?: boolean; limit?: number } = {},
-  ): Promise<number> {
-    checkOptions('replay', options, ['asNew', 'limit'])
-    const { asNew = false } = options
-    const limit = limitOf('replay', { ...(options.limit === undefined ? {} : { limit: options.limit }) })
+  replay(filter: OutboxFilter, audit?: Audit, options: { asNew?: boolean; limit?: number } = {}): Promise<number> {
+    const { asNew, limit } = replayOf(options)
     return this.#act(
       'replay',
       filter,
-      audit,
+      auditOr('replay', audit),
       async (on, values) => {
         const text = asNew ? await this.#copySql(on) : this.#names.fill(laneSql(sql['admin-replay'], 'published'))
         const count = await counted(on, text, values, limit + 1)
@@ -188,13 +179,14 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     values: readonly (string | null)[],
     limit: number,
     from?: { state: State; place: readonly string[] },
+    free = false,
   ): Promise<OutboxEntry[]> {
     const entries: OutboxEntry[] = []
     const first = from === undefined ? 0 : LANE_ORDER.indexOf(from.state)
     for (const state of states) {
       if (LANE_ORDER.indexOf(state) < first) continue
       const place = state === from?.state ? from.place : []
-      const text = await this.#laneSql(on, 'admin-list', state, values, place.length > 0)
+      const text = await this.#laneSql(on, 'admin-list', state, values, { after: place.length > 0, free })
       const { rows } = await on.query(text, [...values, String(limit - entries.length), ...place])
       entries.push(...rows.map(entryOf))
       if (entries.length >= limit) break
@@ -203,7 +195,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   }
 
   async #discard(on: Sql, state: State, values: readonly (string | null)[], limit: number): Promise<number> {
-    return counted(on, await this.#laneSql(on, 'admin-discard', state, values), values, limit)
+    return counted(on, await this.#laneSql(on, 'admin-discard', state, values, { free: true }), values, limit)
   }
 
   /** By the index of the state, or of one tenant where there is such an index. */
@@ -212,10 +204,10 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     name: 'admin-list' | 'admin-count' | 'admin-rearm' | 'admin-discard',
     state: State,
     [, tenant]: readonly (string | null)[],
-    after = false,
+    options: LaneOptions = {},
   ): Promise<string> {
     const byTenant = typeof tenant === 'string' && (await this.#indexedByTenant(on))
-    return this.#names.fill(laneSql(sql[name], state, { after, byTenant }))
+    return this.#names.fill(laneSql(sql[name], state, { ...options, byTenant }))
   }
 
   async #indexedByTenant(on: Sql): Promise<boolean> {

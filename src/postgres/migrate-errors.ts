@@ -49,6 +49,8 @@ export function explainedMigration(error: unknown, tables: string): unknown {
     '3D000': ['INVALID_OPTION', 'the server has no such database; create it, or give the pool the name of one it has'],
     '55P03': ['LOCKED', `something keeps ${tables} locked; look into pg_locks, and run migrate() again`],
   }
+  // Raised by our own SQL, with words of its own.
+  if (code === 'WB001') return new WaybillError('NOT_EMPTY', String((error as Error).message), { cause: error })
   const found = typeof code === 'string' ? advice[code] : undefined
   return found === undefined ? explained(error, tables) : new WaybillError(found[0], found[1], { cause: error })
 }

@@ -14,7 +14,13 @@ export interface TableSchema {
   /** What was chosen, as it is written down with the version. */
   readonly options: Readonly<Record<string, string | boolean>>
   readonly drop: string
+  /** SQL that fails where dropping it would lose something that may not be. */
+  readonly guard?: (discard: readonly Discard[]) => string
 }
+
+/** What may be lost with the tables: events not yet published (dead ones too), or what is in no archive but this one. */
+export const DISCARDS = ['pending', 'archive'] as const
+export type Discard = (typeof DISCARDS)[number]
 
 export const PARTITIONS = ['day', 'week', 'month'] as const
 export type Partition = (typeof PARTITIONS)[number]
@@ -82,7 +88,24 @@ export function outboxSchema(
     chosen,
     options: { tenants, dedup, partition: partition ?? false, archive },
     drop: names.fill(sql['outbox-drop']),
+    guard: (discard) => guardSql(names, discard),
   }
+}
+
+function guardSql(names: OutboxNames, discard: readonly Discard[]): string {
+  const values: Record<string, string> = {
+    keep_pending: String(!discard.includes('pending')),
+    keep_archive: String(!discard.includes('archive')),
+    versions: versionsTable(names.table),
+    bare: names.table.table,
+    name: names.table.text,
+  }
+  return names.fill(sql['outbox-down'].replace(/\{\{(\w+)\}\}/g, (all, name: string) => values[name] ?? all))
+}
+
+/** Where versions are kept: in the same schema as the table. */
+export function versionsTable({ schema }: TableName): string {
+  return `${schema === undefined ? '' : `"${schema}".`}"waybill_schema"`
 }
 
 export function inboxSchema(table: string | InboxNames = new InboxNames()): TableSchema {

@@ -1,10 +1,17 @@
-import { WaybillError, warnOnce } from '../core/index.ts'
+import { checkOptions, oneOf, WaybillError, warnOnce } from '../core/index.ts'
 import { sqlOf } from '../drivers/database.ts'
 import type { TableName } from '../drivers/identifiers.ts'
 import type { Database, Sql } from '../drivers/sql.ts'
 import { explainedMigration, notMigrated, oldSchema, refuseOldServer, refuseRepartition } from './migrate-errors.ts'
 import { statements } from './migrate-statements.ts'
-import { type MigrationsOptions, type TableSchema, tablesOf } from './migrate-tables.ts'
+import {
+  DISCARDS,
+  type Discard,
+  type MigrationsOptions,
+  type TableSchema,
+  tablesOf,
+  versionsTable,
+} from './migrate-tables.ts'
 
 /** Migrations of one database go one at a time. The two numbers keep clear of other people's advisory locks. */
 const LOCK = 'SELECT pg_advisory_xact_lock(1463897678, 0)'
@@ -15,6 +22,11 @@ export interface Migrated {
   readonly table: string
   readonly from: number
   readonly to: number
+}
+
+export interface DownOptions {
+  /** What may be lost: `pending`, events that are not published; `archive`, what is not archived yet, and the archive table. */
+  discard?: Discard | readonly Discard[]
 }
 
 /** What `waybill_schema` says of a table. */
@@ -51,25 +63,31 @@ export class Migrations {
     })
   }
 
-  /** Drops the tables with all that is in them. */
-  async down(): Promise<void> {
+  /**
+   * Drops the tables with all that is in them. Refuses while events are not published, or not archived where there is an
+   * archive, unless it is said by name that they may be lost: `down({ discard: 'pending' })`.
+   */
+  async down(options: DownOptions = {}): Promise<void> {
+    const { down } = this.sql({ discard: discardsOf(options) })
     await this.#explained(() =>
       this.#db.transaction(async (tx) => {
         const connection = sqlOf(tx)
         await connection.query(LOCK_TIMEOUT)
         await connection.query(LOCK)
-        for (const statement of statements(this.sql().down)) await connection.query(statement)
+        for (const statement of statements(down)) await connection.query(statement)
       }),
     )
   }
 
   /**
    * The SQL that `migrate` and `down` run, for a migration tool of one's own. `from`: the version that is there already.
-   * Each text is meant for one transaction.
+   * Each text is meant for one transaction. `down` refuses as the call does, unless `discard` says what may be lost.
    */
-  sql(options: { from?: number } = {}): { readonly up: string; readonly down: string } {
-    const up = this.#tables.flatMap((table) => upSql(table, options.from ?? 0))
-    const down = [...this.#tables].reverse().flatMap(downSql)
+  sql(options: { from?: number } & DownOptions = {}): { readonly up: string; readonly down: string } {
+    const { from = 0, ...rest } = options
+    const discard = discardsOf(rest)
+    const up = this.#tables.flatMap((table) => upSql(table, from))
+    const down = [...this.#tables].reverse().flatMap((table) => downSql(table, discard))
     return { up: `${up.join('\n\n')}\n`, down: `${down.join('\n\n')}\n` }
   }
 
@@ -175,10 +193,6 @@ export async function recorded(on: Sql, table: TableName): Promise<Recorded> {
   return { version: Number(row['version']), options: JSON.parse(row['options'] as string) }
 }
 
-function versionsTable({ schema }: TableName): string {
-  return `${schema === undefined ? '' : `"${schema}".`}"waybill_schema"`
-}
-
 function upSql(schema: TableSchema, from: number): string[] {
   const { table, versions, chosen, options } = schema
   const versionsName = versionsTable(table)
@@ -209,9 +223,16 @@ ON CONFLICT (name) DO UPDATE
   return texts
 }
 
-function downSql(schema: TableSchema): string[] {
+function discardsOf(options: DownOptions): readonly Discard[] {
+  checkOptions('down', options, ['discard'])
+  const discard = options.discard ?? []
+  return (typeof discard === 'string' ? [discard] : discard).map((name) => oneOf('down: discard', name, DISCARDS))
+}
+
+function downSql(schema: TableSchema, discard: readonly Discard[]): string[] {
   const versionsName = versionsTable(schema.table)
   return [
+    ...(schema.guard === undefined ? [] : [schema.guard(discard)]),
     schema.drop,
     `DO $$ BEGIN
   IF to_regclass('${versionsName}') IS NOT NULL THEN

@@ -12,7 +12,7 @@ FROM {{audit}} WHERE $2::text IS NULL OR id < $2::text::bigint ORDER BY id DESC 
 FROM (SELECT 1 FROM {{outbox}} event WHERE {{lane}} AND {{filter}} ORDER BY {{order}} LIMIT $8::text::int) AS counted`,
   'admin-discard': `WITH picked AS (
   SELECT event.event_id, event.created_at FROM {{outbox}} event
-  WHERE {{lane}} AND {{filter}} AND NOT (event.state = 'leased' AND event.available_at > clock_timestamp())
+  WHERE {{lane}} AND {{filter}}
   ORDER BY {{order}} LIMIT $8::text::int FOR UPDATE
 ), removed AS (
   DELETE FROM {{outbox}} event USING picked
@@ -418,6 +418,32 @@ SELECT event_id, sequence, state, tenant_id, topic, key, event_type, event_versi
        END AS due,
        state NOT IN ('published', 'dead') AS pending
 FROM {{outbox}};`,
+  'outbox-down': `DO $$
+DECLARE
+  pending bigint := 0;
+  published bigint := 0;
+  archived bigint := 0;
+BEGIN
+  IF to_regclass('{{outbox}}') IS NULL THEN RETURN; END IF;
+  LOCK TABLE {{outbox}} IN ACCESS EXCLUSIVE MODE;
+  IF {{keep_pending}} THEN
+    SELECT count(*) INTO pending FROM (SELECT FROM {{outbox}} WHERE state <> 'published' LIMIT 1000000) AS counted;
+  END IF;
+  IF {{keep_archive}} AND to_regclass('{{versions}}') IS NOT NULL THEN
+    IF EXISTS (SELECT 1 FROM {{versions}} WHERE name = '{{bare}}' AND options ->> 'archive' IN ('true', 'files')) THEN
+      SELECT count(*) INTO published FROM (SELECT FROM {{outbox}} WHERE state = 'published' LIMIT 1000000) AS counted;
+    END IF;
+  END IF;
+  IF {{keep_archive}} AND to_regclass('{{archive}}') IS NOT NULL THEN
+    SELECT count(*) INTO archived FROM (SELECT FROM {{archive}} LIMIT 1000000) AS counted;
+  END IF;
+  IF pending + published + archived > 0 THEN
+    RAISE EXCEPTION USING ERRCODE = 'WB001', MESSAGE = format(
+      '{{name}} holds %s events that are not published, %s that are not archived and %s in its archive; nothing was dropped. Let them be published or keep them elsewhere, or say what may be lost: down({ discard: [''pending'', ''archive''] })',
+      pending, published, archived);
+  END IF;
+END
+$$;`,
   'outbox-drop': `DROP VIEW IF EXISTS {{state}};
 ALTER TABLE IF EXISTS {{outbox}} ALTER COLUMN state DROP DEFAULT;
 DROP FUNCTION IF EXISTS {{wake_function}}();

@@ -23,7 +23,18 @@ import type {
   Preview,
   State,
 } from '../outbox/admin.ts'
-import { checkAudit, checkWindow, limitOf, MOST_AT_ONCE, pageOf } from '../outbox/admin-checks.ts'
+import {
+  auditOr,
+  checkAction,
+  checkAudit,
+  checkWindow,
+  expectedOf,
+  limitOf,
+  MOST_AT_ONCE,
+  pageOf,
+  refuseUnexpected,
+  replayOf,
+} from '../outbox/admin-checks.ts'
 import { matchOf, type Row, readCursor, rowOf, rowsOf, shownOf } from './outbox-admin-lanes.ts'
 import { messageOf } from './outbox-entry.ts'
 import { outboxScripts } from './outbox-scripts.ts'
@@ -35,7 +46,6 @@ const SAMPLE = 10
 const PER_SCRIPT = 500
 /** So many keys that wait are counted one by one. */
 const KEYS_COUNTED = 1000
-const NOBODY: Audit = { by: '', note: '' }
 /** As outbox-stats.lua answers them. */
 const COUNTED: readonly State[] = ['ready', 'scheduled', 'retrying', 'leased', 'held', 'published', 'dead']
 
@@ -73,16 +83,17 @@ export class RedisOutboxAdmin implements OutboxAdmin {
   async preview(action: Action, filter: OutboxFilter): Promise<Preview> {
     const sample: OutboxEntry[] = []
     let count = 0
-    for await (const row of rowsOf(this.#shards, matchOf(action, filter, action))) {
+    for await (const row of rowsOf(this.#shards, matchOf(checkAction(action), filter, action))) {
       if (count === MOST_AT_ONCE) return { count, exact: false, sample }
       if (count++ < SAMPLE) sample.push(shownOf(row))
     }
     return { count, exact: true, sample }
   }
 
-  async rearm(filter: OutboxFilter, audit: Audit = NOBODY, options: { limit?: number } = {}): Promise<number> {
+  async rearm(filter: OutboxFilter, audit?: Audit, options: { limit?: number } = {}): Promise<number> {
+    const who = auditOr('rearm', audit)
     const rows = await this.#find('rearm', filter, limitOf('rearm', options))
-    return this.#act('rearm', filter, audit, rows)
+    return this.#act('rearm', filter, who, rows)
   }
 
   async discardDead(filter: OutboxFilter, audit: Audit, options: { limit?: number } = {}): Promise<number> {
@@ -94,26 +105,19 @@ export class RedisOutboxAdmin implements OutboxAdmin {
   async discardPending(filter: PendingFilter, audit: Audit, options: { expected: number }): Promise<number> {
     checkWindow(filter)
     checkAudit('discardPending', audit)
-    checkOptions('discardPending', options, ['expected'])
-    const expected = wholeNumber('discardPending: expected', options?.expected, { min: 0, max: MOST_AT_ONCE })
+    const expected = expectedOf(options)
     const rows = await this.#find('discard-pending', filter, expected + 1)
-    if (rows.length > expected) {
-      throw new WaybillError(
-        'PREVIEW_OUTDATED',
-        `discardPending: there are more than the ${expected} events that were expected; nothing was removed, look at the preview again`,
-      )
-    }
+    refuseUnexpected(rows.length, expected)
     return this.#act('discard-pending', filter, audit, rows)
   }
 
   async replay(
     filter: OutboxFilter,
-    audit: Audit = NOBODY,
+    audit?: Audit,
     options: { asNew?: boolean; limit?: number } = {},
   ): Promise<number> {
-    checkOptions('replay', options, ['asNew', 'limit'])
-    const { asNew = false, limit = MOST_AT_ONCE } = options
-    limitOf('replay', { limit })
+    const who = auditOr('replay', audit)
+    const { asNew, limit } = replayOf(options)
     const rows = await this.#find('replay', filter, limit + 1)
     if (rows.length > limit) {
       const advice = 'nothing was sent; narrow the filter, or give a larger limit'
@@ -121,7 +125,7 @@ export class RedisOutboxAdmin implements OutboxAdmin {
     }
     // In the order they were written; a list shows the newest first.
     rows.sort((a, b) => Number(a.member.slice(0, 16)) - Number(b.member.slice(0, 16)))
-    return this.#act('replay', filter, audit, rows, asNew)
+    return this.#act('replay', filter, who, rows, asNew)
   }
 
   async audits(page: Page = {}): Promise<readonly AuditEntry[]> {

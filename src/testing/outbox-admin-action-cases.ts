@@ -91,34 +91,76 @@ export const actionCases: readonly StoreCase<OutboxProbe>[] = [
     },
   },
   {
+    name: 'actions: what a caller without types may give is refused before anything is touched',
+    async run(probe) {
+      const { admin } = probe.outbox
+      await zoo(probe)
+      const before = await probe.entries()
+      const window = { tenant: '', since: new Date(0), until: new Date(probe.time.now() + 60_000) }
+      const calls: [string, unknown[], RegExp][] = [
+        ['rearm', [{}, {}], /audit.by is missing/],
+        ['rearm', [{}, { by: 'ada' }], /audit.note is missing/],
+        ['rearm', [{}, { by: 'a\0', note: 'x' }], /audit.by/],
+        ['rearm', [{}, { by: 'ada', note: '\ud800' }], /audit.note/],
+        ['rearm', [{}, null], /audit/],
+        ['rearm', [], /filter is missing/],
+        ['rearm', [{ eventIds: 'x' }], /eventIds/],
+        ['rearm', [{ states: 'dead' }], /states/],
+        ['rearm', [{ tenant: 7 }], /tenant/],
+        ['rearm', [{ key: '\ud800' }], /key/],
+        ['rearm', [{}, undefined, { limit: '3' }], /limit/],
+        ['replay', [{}, {}], /audit.by is missing/],
+        ['replay', [], /filter is missing/],
+        ['replay', [{}, undefined, { asNew: 'yes' }], /asNew/],
+        ['discardDead', [{}], /audit.by is missing/],
+        ['discardDead', [undefined, audit], /filter is missing/],
+        ['discardPending', [undefined, audit, { expected: 1 }], /filter is missing/],
+        ['discardPending', [{ ...window, since: '2026-01-01' }, audit, { expected: 1 }], /since/],
+        ['discardPending', [window, audit], /expected/],
+        ['discardPending', [window, audit, { expected: '3' }], /expected/],
+        ['preview', ['rearm'], /filter is missing/],
+        ['preview', ['publish', {}], /action/],
+        ['list', [{}, { after: 7 }], /after/],
+        ['audits', [{ after: 7 }], /after/],
+      ]
+      for (const [name, given, text] of calls) {
+        const call = (admin as unknown as Record<string, (...given: unknown[]) => unknown>)[name]!.bind(admin)
+        await refused((async () => call(...given))(), 'INVALID_OPTION', text)
+      }
+      deepStrictEqual(await probe.entries(), before)
+      deepStrictEqual(await admin.audits(), [])
+    },
+  },
+  {
     name: 'discardPending: only by tenant or topic, within a window; what is published or dead stays',
     async run(probe) {
       const { admin } = probe.outbox
       const events = await zoo(probe)
       const window = { since: new Date(probe.time.now() - 3_600_000), until: new Date(probe.time.now() + 60_000) }
-      const discard = async (filter: object, expected = 100) =>
+      const discard = async (filter: object, expected = 0) =>
         admin.discardPending(filter as PendingFilter, audit, { expected })
       await refused(discard(window), 'INVALID_OPTION', /tenant or a topic/)
       await refused(discard({ tenant: '' }), 'INVALID_OPTION', /since and until/)
       await refused(discard({ ...window, tenant: '', since: window.until }), 'INVALID_OPTION')
       await refused(discard({ ...window, tenant: '', states: ['dead'] }), 'INVALID_OPTION', /dead/)
       strictEqual(await discard({ ...window, topic: 'nowhere' }), 0)
-      strictEqual(await discard({ ...window, tenant: 'north' }), 1)
+      strictEqual(await discard({ ...window, tenant: 'north' }, 1), 1)
       strictEqual(await admin.show(events.scheduled.id), undefined)
       strictEqual(await discard({ ...window, tenant: '', until: new Date(window.since.getTime() + 1) }), 0, 'before')
-      strictEqual(await discard({ ...window, tenant: '' }), 3)
+      strictEqual(await discard({ ...window, tenant: '' }, 3), 3)
       deepStrictEqual(await probe.states(), { dead: 1, published: 1 })
     },
   },
   {
-    name: 'discardPending: when there are more than the preview said, nothing happens',
+    name: 'discardPending: when there are more or fewer than the preview said, nothing happens',
     async run(probe) {
       const { admin } = probe.outbox
       await probe.enqueue(samples(3, { tenant: 'north' }))
       const filter = { tenant: 'north', since: new Date(0), until: new Date(probe.time.now() + 60_000) }
       const { count } = await admin.preview('discard-pending', filter)
       await probe.enqueue(samples(1, { tenant: 'north' }))
-      await refused(admin.discardPending(filter, audit, { expected: count }), 'PREVIEW_OUTDATED')
+      await refused(admin.discardPending(filter, audit, { expected: count }), 'PREVIEW_OUTDATED', /there are more/)
+      await refused(admin.discardPending(filter, audit, { expected: 7 }), 'PREVIEW_OUTDATED', /7 .* there are 4/)
       deepStrictEqual(await probe.states(), { ready: 4 })
       deepStrictEqual(await admin.audits(), [])
       strictEqual(await admin.discardPending(filter, audit, { expected: 4 }), 4)

@@ -3,9 +3,11 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { telemetry, WaybillError } from '../../src/core/index.ts'
 import { databaseOf, sqlOf } from '../../src/drivers/database.ts'
 import type { Database, Sql } from '../../src/drivers/sql.ts'
+import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { Migrations } from '../../src/postgres/migrate.ts'
 import { statements } from '../../src/postgres/migrate-statements.ts'
 import { type MigrationsOptions, outboxSchema } from '../../src/postgres/migrate-tables.ts'
+import { OutboxNames } from '../../src/postgres/names.ts'
 import { catalog, KINDS, type Kind, type TestDatabase, testDatabase } from './admin-support.ts'
 
 const BOTH: MigrationsOptions = { outbox: 'outbox', inbox: 'processed_messages' }
@@ -127,7 +129,7 @@ describe.each(KINDS)('migrations on %s', (kind: Kind) => {
     expect(await t.query(rows, ['|'])).toEqual(before)
     await migrations.check()
     const upgraded = await catalog(t)
-    await migrations.down()
+    await migrations.down({ discard: 'pending' })
     await migrations.migrate()
     expect(upgraded).toEqual(await catalog(t))
     expect(upgraded.join('\n')).toContain('Do not delete rows by hand')
@@ -153,6 +155,48 @@ describe.each(KINDS)('migrations on %s', (kind: Kind) => {
     stop()
     // Told once in a process, so only the first kind of server can show it.
     if (kind === 'postgres') expect(said.join()).toMatch(/outbox keeps event ids, .* give dedup: true/)
+  })
+
+  test('down refuses while events are pending or dead, unless told so by name; what it prints does too', async () => {
+    const migrations = new Migrations(t.db, BOTH)
+    await migrations.migrate()
+    const insert = (state: string) =>
+      t.query(`INSERT INTO outbox (event_id, topic, source, event_type, payload, state, published_at)
+        VALUES (gen_random_uuid(), 'a', '/t', 'x', '{}', '${state}', now())`)
+    for (const state of ['ready', 'ready', 'dead', 'published']) await insert(state)
+    const made = await catalog(t)
+    const text = await codeOf(migrations.down())
+    expect(text).toMatch(/^NOT_EMPTY: outbox holds 3 events that are not published, 0 .* nothing was dropped/)
+    expect(text).toContain(`down({ discard: ['pending', 'archive'] })`)
+    expect(await codeOf(migrations.down({ discard: 'archive' }))).toMatch(/^NOT_EMPTY/)
+    await expect(t.script(migrations.sql().down)).rejects.toThrow(/holds 3 events/)
+    expect(await catalog(t)).toEqual(made)
+    expect(await codeOf(migrations.down({ discard: 'all' as 'pending' }))).toMatch(
+      /down: discard: "all" is not allowed/,
+    )
+    await t.script(migrations.sql({ discard: 'pending' }).down)
+    await migrations.migrate()
+    // What is published has arrived: without an archive nobody is asked.
+    await insert('published')
+    await migrations.down()
+    expect(await migrations.version()).toEqual({ outbox: 0, processed_messages: 0 })
+  })
+
+  test.each([true, 'files'] as const)('down refuses while events are not archived (%s)', async (archive) => {
+    const migrations = new Migrations(t.db, { outbox: 'billing.outbox', archive })
+    await migrations.migrate()
+    await t.query(`INSERT INTO billing.outbox (event_id, topic, source, event_type, payload, state, published_at)
+      VALUES (gen_random_uuid(), 'a', '/t', 'x', '{}', 'published', now())`)
+    expect(await codeOf(migrations.down())).toMatch(
+      /billing.outbox holds 0 .*, 1 that are not archived and 0 in its archive/,
+    )
+    const admin = new PostgresOutboxAdmin(t.db, new OutboxNames('billing.outbox'), { archive: 'table' })
+    if (archive === true) {
+      expect(await admin.clean({ retention: 0 })).toBe(1)
+      expect(await codeOf(migrations.down())).toMatch(/0 that are not archived and 1 in its archive/)
+    }
+    await migrations.down({ discard: ['archive'] })
+    expect(await migrations.version()).toEqual({ 'billing.outbox': 0 })
   })
 
   test('a table cannot be turned into partitions', async () => {

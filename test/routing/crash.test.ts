@@ -179,7 +179,7 @@ describeWith(['postgres'], 'branches in PostgreSQL', () => {
         'SELECT (SELECT count(*)::int FROM shop.outbox_to_audit) AS events, (SELECT count(*)::int FROM shop.outbox_to_audit_ids) AS ids',
       )
       expect(rows).toEqual([{ events: 1, ids: 1 }])
-      await db.migrations.down()
+      await db.migrations.down({ discard: 'pending' })
       const left = await it.pool.query(`SELECT to_regclass('shop.outbox_to_audit') AS branch`)
       expect(left.rows).toEqual([{ branch: null }])
     } finally {

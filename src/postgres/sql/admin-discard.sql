@@ -1,10 +1,10 @@
 -- $1–$7 the filter, $8 how many. Removes events of the state that {{lane}} names; answers how many.
 --
--- What a competing relay has leased and works on is left alone. Keys that were held back are found open by the relay.
+-- {{lane}} leaves out what a competing relay has leased and works on. Keys that were held back are found open by the relay.
 
 WITH picked AS (
   SELECT event.event_id, event.created_at FROM {{outbox}} event
-  WHERE {{lane}} AND {{filter}} AND NOT (event.state = 'leased' AND event.available_at > clock_timestamp())
+  WHERE {{lane}} AND {{filter}}
   ORDER BY {{order}} LIMIT $8::text::int FOR UPDATE
 ), removed AS (
   DELETE FROM {{outbox}} event USING picked
