@@ -127,6 +127,7 @@ const PERMANENT_CODES = new Set([
   'NO_VERSION',
   'WRONG_TYPE',
   'NOT_SERIALISABLE',
+  'NOT_SETTLED',
   // What a store of Redis could not write, or only in part.
   'COMMAND_REFUSED',
   'COMMAND_FAILED',

@@ -1,5 +1,7 @@
-import { errorSummary, type Settlement } from '../core/index.ts'
+import { errorSummary, type Settlement, WaybillError } from '../core/index.ts'
+import { numberArray, textArray } from '../drivers/sql.ts'
 import type { State } from '../outbox/admin.ts'
+import type { OutboxNames } from './names.ts'
 import type { OutboxDelivery } from './row.ts'
 
 /** What a settlement makes of a row. */
@@ -11,6 +13,25 @@ export interface Becoming {
   readonly error?: string
 }
 
+/**
+ * What is written must be something the table takes: a statement that fails for one row fails for the whole batch. So
+ * texts have no NUL and are short, and delays end within the lifetime of a timestamp.
+ */
+export const MAX_DELAY = 100 * 365 * 86_400_000
+const MAX_TEXT = 2000
+
+function storable(text: string): string {
+  return (text.length > MAX_TEXT ? text.slice(0, MAX_TEXT) : text)
+    .replaceAll('\0', '')
+    .replace(LONE_SURROGATE, '\ufffd')
+}
+
+const LONE_SURROGATE = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
+
+function delayOf(after: number): number {
+  return Number.isNaN(after) ? 0 : Math.min(Math.max(0, after), MAX_DELAY)
+}
+
 export function becoming(delivery: OutboxDelivery, settlement: Settlement): Becoming {
   const { eventId: id, attempts } = delivery
   switch (settlement.kind) {
@@ -18,11 +39,35 @@ export function becoming(delivery: OutboxDelivery, settlement: Settlement): Beco
       return { id, becomes: 'published', attempts }
     case 'retry': {
       const { after, error, charged } = settlement
-      return { id, becomes: 'retrying', attempts: attempts + (charged ? 1 : 0), after, error: errorSummary(error) }
+      const text = storable(errorSummary(error))
+      return { id, becomes: 'retrying', attempts: attempts + (charged ? 1 : 0), after: delayOf(after), error: text }
     }
     case 'dead':
-      return { id, becomes: 'dead', attempts: attempts + 1, error: settlement.reason }
+      return { id, becomes: 'dead', attempts: attempts + 1, error: storable(settlement.reason) }
     case 'release':
       return { id, becomes: 'ready', attempts }
   }
+}
+
+/** As parameters of settle-mixed.sql and lease-settle.sql: ids, what they become, attempts, delays, errors. */
+export function updateValues(rows: readonly Becoming[]): string[] {
+  return [
+    textArray(rows.map((row) => row.id)),
+    textArray(rows.map((row) => row.becomes)),
+    numberArray(rows.map((row) => row.attempts)),
+    textArray(rows.map((row) => (row.after === undefined ? null : String(row.after)))),
+    textArray(rows.map((row) => row.error)),
+  ]
+}
+
+/** Keys longer than this are in no index: their events are published, retried and dead, but hold back no later ones. */
+export function canBlock(key: string): boolean {
+  return key.length <= 256 || Buffer.byteLength(key) <= 1024
+}
+
+export function unchanged(names: OutboxNames, count: number): WaybillError {
+  return new WaybillError(
+    'NOT_SETTLED',
+    `${names.table.text}: ${count} events were settled and their rows did not change, though nobody else may settle them; a trigger that returns NULL or row-level security without an UPDATE policy does that: let the relay's role update the table`,
+  )
 }

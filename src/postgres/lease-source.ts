@@ -2,12 +2,13 @@ import { type Clock, errorSummary, RELEASE, telemetry, uuidv7, WaybillError } fr
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql.ts'
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import { tellExpired } from '../outbox/waiting.ts'
-import { type Becoming, becoming } from './becoming.ts'
+import { type Becoming, becoming, unchanged, updateValues } from './becoming.ts'
 import { FittingSize } from './fitting-size.ts'
 import type { OutboxNames } from './names.ts'
 import { RelayConnections } from './relay-connections.ts'
 import {
   attemptsOf,
+  type Decoded,
   deliveriesOf,
   idOf,
   type OutboxDelivery,
@@ -19,6 +20,7 @@ import {
   withinBytes,
 } from './row.ts'
 import { sql } from './sql.generated.ts'
+import { checkTables } from './table-checks.ts'
 
 export interface LeaseOptions {
   readonly db: Database
@@ -46,7 +48,14 @@ export function leaseSource(options: LeaseOptions): Source<OutboxDelivery> {
     features: { redelivers: true },
     async open() {
       if (!(await options.allowed())) return undefined
-      return new LeaseSession(options, await RelayConnections.open(options))
+      const connections = await RelayConnections.open(options)
+      try {
+        await checkTables(connections.reader, options.names, options.deletes)
+        return new LeaseSession(options, connections)
+      } catch (error) {
+        await connections.close(true)
+        throw error
+      }
     },
   }
 }
@@ -73,7 +82,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   readonly #token = uuidv7()
   readonly #lost = new AbortController()
   readonly #inHand = new Map<string, OutboxDelivery>()
-  readonly #sql: Record<'claim' | 'settle' | 'published' | 'extend' | 'large', string>
+  readonly #sql: Record<'claim' | 'settle' | 'published' | 'unchanged' | 'extend' | 'large', string>
   /** Until when what was renewed last is ours, and what was claimed since. */
   #renewed = Number.POSITIVE_INFINITY
   #claimed = Number.POSITIVE_INFINITY
@@ -98,6 +107,7 @@ class LeaseSession implements Session<OutboxDelivery> {
       claim: text('lease-claim'),
       settle: text('lease-settle'),
       published: text(options.deletes ? 'lease-deleted' : 'lease-published'),
+      unchanged: text('unchanged'),
       extend: text('lease-extend'),
       large: text('large-payloads'),
     }
@@ -126,7 +136,8 @@ class LeaseSession implements Session<OutboxDelivery> {
     const claimed = await rows
     const wanted = withinBytes(claimed.slice(0, count), bytes)
     this.#more(claimed.slice(wanted.length), asked, claimed.length >= count ? next : 0)
-    const deliveries = await deliveriesOf(reader, this.#sql.large, wanted)
+    const { deliveries, unreadable } = await deliveriesOf(reader, this.#sql.large, wanted)
+    if (unreadable.length > 0) await this.#bury(unreadable)
     if (deliveries.length > 0) {
       this.#claimed = Math.min(this.#claimed, asked + this.#options.lease * 0.9)
       wake?.lower()
@@ -167,7 +178,7 @@ class LeaseSession implements Session<OutboxDelivery> {
     this.#mark = rows.length >= count ? sequenceOf(rows.at(-1)!) : '-1'
     if (hinted && rows.length === 0) return this.#claim(count)
     const claimed = rows.filter((row) => stateOf(row) === 'leased')
-    for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(row)
+    for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(row, attemptsOf(row), EXPIRED_REASON)
     const ranOut = rows.filter((row) => row[EXPIRED] === 't').length
     tellExpired(this.#options.names.table.text, ranOut)
     if (ranOut > 0) {
@@ -205,6 +216,7 @@ class LeaseSession implements Session<OutboxDelivery> {
     }
     if (others.length > 0)
       changed += await this.#become(others.map(([delivery, settlement]) => becoming(delivery, settlement)))
+    if (changed < batch.length) await this.#refuseUnchanged(batch)
     for (const [delivery] of batch) this.#inHand.delete(delivery.eventId)
     if (this.#inHand.size === 0) {
       this.#patient = true
@@ -214,15 +226,17 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   #become(rows: readonly Becoming[]): Promise<number> {
-    const values = [
-      this.#token,
-      textArray(rows.map((row) => row.id)),
-      textArray(rows.map((row) => row.becomes)),
-      numberArray(rows.map((row) => row.attempts)),
-      textArray(rows.map((row) => (row.after === undefined ? null : String(row.after)))),
-      textArray(rows.map((row) => row.error)),
-    ]
+    const values = [this.#token, ...updateValues(rows)]
     return this.#connections.writer.run('lease-settle', this.#sql.settle, values)
+  }
+
+  /** One that did not change although it is still ours: see the owner. The flow finds out which ones, and puts them aside. */
+  async #refuseUnchanged(batch: readonly Settled<OutboxDelivery>[]): Promise<void> {
+    const ids = textArray(batch.map(([{ eventId }]) => eventId))
+    const numbers = numberArray(batch.map(([{ sequence }]) => sequence))
+    const pending = await this.#connections.writer.read('unchanged', this.#sql.unchanged, [ids, numbers])
+    const ours = pending.filter(([, state, lease]) => state === 'leased' && lease === this.#token)
+    if (ours.length > 0) throw unchanged(this.#options.names, ours.length)
   }
 
   async extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
@@ -255,22 +269,28 @@ class LeaseSession implements Session<OutboxDelivery> {
     await this.#connections.close(gone)
   }
 
-  #tellDead(row: Row): void {
-    const reason = errorSummary(new WaybillError('CRASHED', 'the relays that worked on it let their leases run out'))
-    telemetry['message.dead'].publish({
-      flow: this.#options.names.table.text,
-      type: typeOf(row),
-      id: idOf(row),
-      reason,
-      attempt: attemptsOf(row),
-      tenant: tenantOf(row),
+  /** What cannot be read costs only itself. */
+  async #bury(unreadable: Decoded['unreadable']): Promise<void> {
+    const rows = unreadable.map(({ row, reason }) => {
+      return { id: idOf(row), becomes: 'dead' as const, attempts: attemptsOf(row) + 1, error: reason }
     })
+    await this.#become(rows)
+    for (const { row, reason } of unreadable) this.#tellDead(row, attemptsOf(row) + 1, reason)
+  }
+
+  #tellDead(row: Row, attempt: number, reason: string): void {
+    const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }
+    telemetry['message.dead'].publish({ flow: this.#options.names.table.text, reason, attempt, ...about })
   }
 
   #lose(reason: unknown): void {
     if (!this.#lost.signal.aborted) this.#lost.abort(reason)
   }
 }
+
+const EXPIRED_REASON = errorSummary(
+  new WaybillError('CRASHED', 'the relays that worked on it let their leases run out'),
+)
 
 function givenBack(row: Row): Becoming {
   return { id: idOf(row), becomes: 'ready', attempts: attemptsOf(row) }

@@ -4,14 +4,15 @@ import { type Database, numberArray, type Sql, textArray } from '../drivers/sql.
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
 import { tellExpired, Waiting } from '../outbox/waiting.ts'
-import { type Becoming, becoming } from './becoming.ts'
+import { type Becoming, becoming, canBlock, unchanged, updateValues } from './becoming.ts'
 import { FittingSize } from './fitting-size.ts'
 import { acquireTerm, type PostgresLeadership } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
-import { OwnerScan } from './owner-scan.ts'
 import { RelayConnections } from './relay-connections.ts'
-import { attemptsOf, idOf, type OutboxDelivery } from './row.ts'
+import { attemptsOf, idOf, type OutboxDelivery, tenantOf, typeOf } from './row.ts'
+import { OwnerScan, type Taken } from './scan.ts'
 import { sql } from './sql.generated.ts'
+import { checkTables } from './table-checks.ts'
 
 export interface OwnerOptions {
   readonly db: Database
@@ -31,6 +32,9 @@ export interface OwnerOptions {
   readonly prepare: boolean
   readonly clock: Clock
 }
+
+/** With so many events that are published and cannot be marked as such, no more are taken. */
+const MOST_UNCHANGED = 100
 
 /** Of the lease that is left when an owner stops of its own accord: clocks and answers take time. */
 const MARGIN = 0.1
@@ -63,7 +67,8 @@ export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
           return undefined
         }
         waiting.over()
-        return await OwnerSession.begin(options, term, asked, connections)
+        const { numbersInOrder } = await checkTables(connections.reader, names, options.deletes)
+        return await OwnerSession.begin(options, term, asked, connections, numbersInOrder)
       } catch (error) {
         options.open.delete(connections.writer)
         await connections.close(true)
@@ -79,7 +84,9 @@ export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
  */
 function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled<OutboxDelivery>[]): Becoming[] {
   return batch
-    .filter(([{ key, state }, { kind }]) => kind === 'release' && state === 'ready' && failing.has(key ?? ''))
+    .filter(([{ key, state }, { kind }]) => {
+      return kind === 'release' && (state === 'ready' || state === 'scheduled') && failing.has(key ?? '')
+    })
     .map(([{ eventId, attempts }]) => ({ id: eventId, becomes: 'held', attempts }))
 }
 
@@ -92,12 +99,20 @@ class OwnerSession implements Session<OutboxDelivery> {
   readonly #scan: OwnerScan
   readonly #size = new FittingSize()
   readonly #lost = new AbortController()
-  readonly #sql: { published: string; mixed: string; remove: string; note: string; renew: string; release: string }
+  readonly #sql: Record<'published' | 'mixed' | 'unchanged' | 'remove' | 'note' | 'renew' | 'release', string>
+  /** Events that were settled, and whose rows do not change. */
+  readonly #unchanged = new Set<string>()
   #deadline: number
   #noted: string | undefined
   #sleep: AbortController | undefined
 
-  private constructor(options: OwnerOptions, term: Term, asked: number, connections: RelayConnections) {
+  private constructor(
+    options: OwnerOptions,
+    term: Term,
+    asked: number,
+    connections: RelayConnections,
+    numbersInOrder: boolean,
+  ) {
     this.#options = options
     this.#term = term
     this.#connections = connections
@@ -106,10 +121,12 @@ class OwnerSession implements Session<OutboxDelivery> {
     this.#deadline = asked + options.lease * (1 - MARGIN)
     const { names, deadKey, shard, shards, deletes, clock } = options
     const fill: FillOptions = { deadKey, shard, shards }
-    this.#scan = new OwnerScan(connections.reader, names, fill, clock, !options.db.single)
+    const readsAhead = !options.db.single
+    this.#scan = new OwnerScan(connections.reader, names, fill, clock, { readsAhead, numbersInOrder })
     this.#sql = {
       published: names.fill(sql[deletes ? 'settle-deleted' : 'settle-published']),
       mixed: names.fill(sql['settle-mixed']),
+      unchanged: names.fill(sql['unchanged']),
       remove: names.fill(sql['delete-published']),
       note: names.fill(sql['leadership-note']),
       renew: names.fill(sql['leadership-renew']),
@@ -124,8 +141,9 @@ class OwnerSession implements Session<OutboxDelivery> {
     term: Term,
     asked: number,
     connections: RelayConnections,
+    numbersInOrder: boolean,
   ): Promise<OwnerSession> {
-    const session = new OwnerSession(options, term, asked, connections)
+    const session = new OwnerSession(options, term, asked, connections, numbersInOrder)
     if (term.note !== undefined) await session.#charge(term.note)
     return session
   }
@@ -147,26 +165,52 @@ class OwnerSession implements Session<OutboxDelivery> {
   }
 
   async #take(demand: Demand): Promise<readonly OutboxDelivery[]> {
+    if (this.#unchanged.size >= MOST_UNCHANGED) throw unchanged(this.#options.names, this.#unchanged.size)
     const { wake } = this.#connections
-    this.#connections.used()
-    const { deliveries, blocked } = await this.#scan.take(demand, wake?.rung() ?? false)
-    if (deliveries.length > 0) wake?.lower()
-    tellExpired(
-      this.#options.names.table.text,
-      count(deliveries, ({ state }) => state === 'leased'),
-    )
-    if (blocked.length > 0) {
-      const held = blocked.map((row) => ({ id: idOf(row), becomes: 'held' as const, attempts: attemptsOf(row) }))
-      try {
-        await this.#mixed(held)
-      } catch (error) {
-        // Nobody will have these in hand: they must be found again.
-        for (const delivery of deliveries) this.#scan.settled(delivery, RELEASE)
-        throw error
-      }
-      this.#scan.held(blocked)
+    for (;;) {
+      this.#connections.used()
+      const taken = await this.#scan.take(demand, wake?.rung() ?? false)
+      const { deliveries } = taken
+      if (deliveries.length > 0) wake?.lower()
+      tellExpired(
+        this.#options.names.table.text,
+        count(deliveries, ({ state }) => state === 'leased'),
+      )
+      const changed = await this.#putAside(taken)
+      // Where all that was found is put aside there may be more behind it.
+      if (deliveries.length > 0 || !changed) return deliveries
     }
-    return deliveries
+  }
+
+  /** Writes what becomes of rows that were read and not handed out. Returns whether there were any. */
+  async #putAside(taken: Taken): Promise<boolean> {
+    const { held, early, unreadable } = taken
+    if (held.length + early.length + unreadable.length === 0) return false
+    const rows: Becoming[] = [
+      ...held.map((row) => ({ id: idOf(row), becomes: 'held' as const, attempts: attemptsOf(row) })),
+      ...early.map((row) => ({ id: idOf(row), becomes: 'ready' as const, attempts: attemptsOf(row) })),
+      ...unreadable.map(({ row, reason }) => ({
+        id: idOf(row),
+        becomes: 'dead' as const,
+        attempts: attemptsOf(row) + 1,
+        error: reason,
+      })),
+    ]
+    try {
+      const { holds, ids } = await this.#mixed(rows)
+      // Read again, they would be found again, and again.
+      if (holds && ids.size === 0) throw unchanged(this.#options.names, rows.length)
+    } catch (error) {
+      // Nobody will settle these: they must be found again.
+      for (const delivery of taken.deliveries) this.#scan.settled(delivery, RELEASE)
+      throw error
+    }
+    for (const { row, reason } of unreadable) {
+      const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row), attempt: attemptsOf(row) + 1 }
+      telemetry['message.dead'].publish({ flow: this.#options.names.table.text, reason, ...about })
+    }
+    this.#scan.putAside(taken)
+    return true
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
@@ -182,21 +226,30 @@ class OwnerSession implements Session<OutboxDelivery> {
   }
 
   async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
-    const plain: string[] = []
+    const plain: OutboxDelivery[] = []
+    const others: OutboxDelivery[] = []
     const mixed: Becoming[] = []
     const failing = new Set<string>()
     for (const [delivery, settlement] of batch) {
       if (settlement.kind === 'release') continue
-      if (settlement.kind === 'done' && delivery.state === 'ready') plain.push(delivery.sequence)
-      else mixed.push(becoming(delivery, settlement))
-      if (delivery.key !== undefined && this.#blocks(settlement)) failing.add(delivery.key)
+      if (settlement.kind === 'done' && delivery.state === 'ready') plain.push(delivery)
+      else {
+        others.push(delivery)
+        mixed.push(becoming(delivery, settlement))
+      }
+      if (delivery.key !== undefined && this.#blocks(settlement) && canBlock(delivery.key)) failing.add(delivery.key)
     }
     if (failing.size > 0) mixed.push(...heldBehind(failing, batch))
     let stale = 0
     if (plain.length > 0) stale += await this.#published(plain)
-    if (mixed.length > 0) stale += await this.#mixed(mixed)
+    if (mixed.length > 0) {
+      const { holds, ids } = await this.#mixed(mixed)
+      if (holds && ids.size < mixed.length) await this.#refuseUnchanged(others, (id) => !ids.has(id))
+      stale += mixed.length - ids.size
+    }
     for (const [delivery, settlement] of batch) {
       this.#scan.settled(delivery, settlement)
+      if (this.#unchanged.size > 0) this.#unchanged.delete(delivery.eventId)
       if (delivery.eventId === this.#noted) await this.#clearNote()
     }
     // A retry sets a timer, and what was given back or unblocked is there to be taken: a wait must not oversleep it.
@@ -230,39 +283,51 @@ class OwnerSession implements Session<OutboxDelivery> {
     await this.#connections.close(gone)
   }
 
-  async #published(sequences: readonly string[]): Promise<number> {
-    const values = [String(this.#term.shard), this.#term.epoch, numberArray(sequences)]
+  async #published(deliveries: readonly OutboxDelivery[]): Promise<number> {
+    const ids = numberArray(deliveries.map(({ eventId }) => eventId))
+    const values = [String(this.#term.shard), this.#term.epoch, ids]
     const [row] = await this.#connections.writer.read('settle-published', this.#sql.published, values)
-    return this.#stale(row, sequences.length)
+    const stale = deliveries.length - Number(row?.[1] ?? 0)
+    if (this.#holds(row) && stale > 0) await this.#refuseUnchanged(deliveries, (_, state) => state === 'ready')
+    return stale
   }
 
-  async #mixed(rows: readonly Becoming[]): Promise<number> {
-    const values = [
-      String(this.#term.shard),
-      this.#term.epoch,
-      textArray(rows.map((row) => row.id)),
-      textArray(rows.map((row) => row.becomes)),
-      numberArray(rows.map((row) => row.attempts)),
-      textArray(rows.map((row) => (row.after === undefined ? null : String(row.after)))),
-      textArray(rows.map((row) => row.error)),
-    ]
+  async #mixed(rows: readonly Becoming[]): Promise<{ holds: boolean; ids: ReadonlySet<string> }> {
+    const values = [String(this.#term.shard), this.#term.epoch, ...updateValues(rows)]
     const [row] = await this.#connections.writer.read('settle-mixed', this.#sql.mixed, values)
-    const stale = this.#stale(row, rows.length)
-    const published = rows.filter((row) => row.becomes === 'published')
+    const ids = new Set(((row?.[1] as string | null) ?? '').split(',').filter(Boolean))
+    const published = rows.filter((row) => row.becomes === 'published' && ids.has(row.id))
     // Two statements: a row that was changed by one part of a statement cannot be deleted by another part of it.
-    if (this.#options.deletes && published.length > 0 && stale < rows.length) {
+    if (this.#options.deletes && published.length > 0) {
       await this.#connections.writer.run('delete-published', this.#sql.remove, [
         textArray(published.map((row) => row.id)),
       ])
     }
-    return stale
+    return { holds: this.#holds(row), ids }
   }
 
-  #stale(row: readonly (string | Uint8Array | null)[] | undefined, count: number): number {
-    if (row?.[0] === '0') {
-      this.#lose(new WaybillError('TERM_LOST', `another relay has taken over ${this.#options.names.table.text}`))
-    }
-    return count - Number(row?.[1] ?? 0)
+  /**
+   * Fewer rows were changed than were settled. Some may be settled already, or removed by a person. One that is pending
+   * all the same was passed over by a trigger or row-level security. Nothing of the batch counts as settled then: the flow
+   * finds out which ones it is, and puts them aside. Until then they stay unsettled, and are not handed out again.
+   */
+  async #refuseUnchanged(
+    settled: readonly OutboxDelivery[],
+    suspect: (id: string, state: string) => boolean,
+  ): Promise<void> {
+    const ids = textArray(settled.map(({ eventId }) => eventId))
+    const numbers = numberArray(settled.map(({ sequence }) => sequence))
+    const pending = await this.#connections.writer.read('unchanged', this.#sql.unchanged, [ids, numbers])
+    const found = pending.map(([id, state]) => [id, state] as [string, string]).filter((row) => suspect(...row))
+    if (found.length === 0) return
+    for (const [id] of found) this.#unchanged.add(id)
+    throw unchanged(this.#options.names, found.length)
+  }
+
+  #holds(row: readonly (string | Uint8Array | null)[] | undefined): boolean {
+    if (row?.[0] !== '0') return true
+    this.#lose(new WaybillError('TERM_LOST', `another relay has taken over ${this.#options.names.table.text}`))
+    return false
   }
 
   async #renew(): Promise<void> {

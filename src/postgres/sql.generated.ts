@@ -322,27 +322,31 @@ FROM settled
 WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.state || '' = 'leased'
   AND event.available_at > clock_timestamp()`,
   'look': `SELECT
-  CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} event
+  (SELECT 't' FROM {{outbox}} event
     WHERE state = 'ready' AND sequence > $2::text::bigint
-      AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}) THEN 't' END,
-  (SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}} event
+      AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
+    ORDER BY sequence LIMIT 1),
+  (SELECT GREATEST(0, ceil(EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000))::bigint::text
+    FROM {{outbox}} event
     WHERE state IN ('scheduled', 'retrying', 'leased') AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
-    ORDER BY available_at LIMIT 1),
-  CASE WHEN EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})) THEN 't' END`,
+    ORDER BY available_at, sequence LIMIT 1),
+  (SELECT 't' FROM {{outbox}} WHERE octet_length(key) <= 1024 AND state IN ({{blockers}})
+    ORDER BY key, sequence LIMIT 1)`,
   'open-keys': `WITH RECURSIVE step AS (
-  (SELECT key FROM {{outbox}} WHERE key > $1::text AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held')
-    ORDER BY key LIMIT 1)
+  (SELECT key FROM {{outbox}}
+    WHERE key > $1::text AND octet_length(key) <= 1024 AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
   UNION ALL
-  SELECT (SELECT key FROM {{outbox}} WHERE key > step.key AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held')
-    ORDER BY key LIMIT 1)
+  SELECT (SELECT key FROM {{outbox}}
+    WHERE key > step.key AND octet_length(key) <= 1024 AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
   FROM step WHERE step.key IS NOT NULL
 ), looked AS (
   SELECT key FROM step WHERE key IS NOT NULL LIMIT $2::text::int
 )
 SELECT key, CASE WHEN head.state = 'held' THEN 't' END
 FROM looked, LATERAL (
-  SELECT state FROM {{outbox}} event WHERE event.key = looked.key AND event.state IN ({{blockers}})
-  ORDER BY sequence LIMIT 1
+  SELECT state FROM {{outbox}} event
+  WHERE event.key = looked.key AND octet_length(event.key) <= 1024 AND event.state IN ({{blockers}})
+  ORDER BY event.key, event.sequence LIMIT 1
 ) head`,
   'outbox-create': `CREATE TABLE IF NOT EXISTS {{outbox}} (
   event_id       uuid        NOT NULL,
@@ -558,29 +562,38 @@ WHERE inhparent = '{{outbox}}'::regclass
   AND ended < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
 ORDER BY ended`,
   'scan-held': `SELECT {{columns}}, NULL
-FROM {{outbox}} event
-WHERE key = ANY ($1::text::text[]) AND state = 'held' AND NOT sequence <@ (SELECT $3::text::int8multirange){{shard}}
-  AND NOT EXISTS (SELECT 1 FROM {{outbox}} earlier
-    WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{stoppers}}))
-ORDER BY event.sequence LIMIT $2::text::int`,
+FROM unnest($1::text::text[]) AS open (name) CROSS JOIN LATERAL (
+  SELECT first.*, bool_or(first.state <> 'held') OVER (ORDER BY first.sequence) AS stopped
+  FROM (
+    SELECT event.* FROM {{outbox}} event
+    WHERE event.key = open.name AND octet_length(event.key) <= 1024 AND event.state IN ({{blockers}}){{shard}}
+      AND (event.state <> 'held' OR NOT event.sequence <@ (SELECT $3::text::int8multirange))
+    ORDER BY event.key, event.sequence LIMIT $2::text::int
+  ) AS first
+) AS free
+WHERE NOT free.stopped
+ORDER BY free.sequence LIMIT $4::text::int`,
   'scan-ready': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
-    AND (SELECT EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})))
-    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
-      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
+    AND (SELECT true FROM {{outbox}} WHERE octet_length(key) <= 1024 AND state IN ({{blockers}})
+      ORDER BY key, sequence LIMIT 1)
+    AND EXISTS (SELECT 1 FROM {{outbox}} earlier WHERE earlier.key = event.key AND octet_length(earlier.key) <= 1024
+      AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
 WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
 ORDER BY event.sequence LIMIT $1::text::int`,
   'scan-timers': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
-    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
-      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
+    AND EXISTS (SELECT 1 FROM {{outbox}} earlier WHERE earlier.key = event.key AND octet_length(earlier.key) <= 1024
+      AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
+WHERE state IN ('scheduled', 'retrying', 'leased') AND {{when}}
   AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
+  'sequence-check': `SELECT seqcache::text AS cache, seqincrement::text AS step, seqcycle AS cycles FROM pg_sequence
+WHERE seqrelid = pg_get_serial_sequence('{{outbox}}', 'sequence')::regclass`,
   'serialize': `SELECT count(pg_advisory_xact_lock(1463897677, bucket)) FROM (
   SELECT DISTINCT ((hashtextextended('{{outbox}}' || key, 0) & 2147483647) % $2::text::int)::int AS bucket
   FROM unnest($1::text::text[]) AS keys (key) ORDER BY bucket
@@ -590,7 +603,7 @@ ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
   WHERE shard = $1::text::int AND epoch = $2::text::bigint AND expires_at > clock_timestamp() FOR SHARE
 ), changed AS (
   DELETE FROM {{outbox}}
-  WHERE sequence = ANY ($3::text::bigint[]) AND state = 'ready' AND EXISTS (SELECT 1 FROM term)
+  WHERE event_id = ANY ($3::text::uuid[]) AND state || '' = 'ready' AND EXISTS (SELECT 1 FROM term)
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
@@ -613,15 +626,16 @@ SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
     locked_at = NULL
   FROM settled
   WHERE event.event_id = settled.id AND event.state NOT IN ('published', 'dead') AND EXISTS (SELECT 1 FROM term)
-  RETURNING 1
+  RETURNING event.event_id
 )
-SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
+SELECT (SELECT count(*) FROM term)::text, (SELECT string_agg(event_id::text, ',') FROM changed)`,
   'settle-published': `WITH term AS (
   SELECT 1 FROM {{terms}}
   WHERE shard = $1::text::int AND epoch = $2::text::bigint AND expires_at > clock_timestamp() FOR SHARE
 ), changed AS (
-  UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), lease = NULL, locked_at = NULL
-  WHERE sequence = ANY ($3::text::bigint[]) AND state = 'ready' AND EXISTS (SELECT 1 FROM term)
+  UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), available_at = NULL, lease = NULL,
+    locked_at = NULL, last_error = NULL
+  WHERE event_id = ANY ($3::text::uuid[]) AND state || '' = 'ready' AND EXISTS (SELECT 1 FROM term)
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
@@ -687,6 +701,20 @@ FROM (
     count(DISTINCT key) FILTER (WHERE state = 'held')::text AS keys
   FROM blockers
 ) AS blocked`,
+  'table-checks': `SELECT class.oid::regclass::text AS name,
+  COALESCE(bool_or(policy.polcmd IN ('*', 'r')), false) AS sees,
+  COALESCE(bool_or(policy.polcmd IN ('*', 'w')), false) AS changes,
+  COALESCE(bool_or(policy.polcmd IN ('*', 'd')), false) OR class.oid <> '{{outbox}}'::regclass OR NOT $1::text::bool
+    AS removes
+FROM pg_class class LEFT JOIN pg_policy policy ON policy.polrelid = class.oid AND policy.polpermissive
+  AND EXISTS (SELECT 1 FROM unnest(policy.polroles) AS role WHERE role = 0 OR pg_has_role(role, 'USAGE'))
+WHERE class.oid IN ('{{outbox}}'::regclass, '{{terms}}'::regclass, '{{members}}'::regclass)
+  AND row_security_active(class.oid)
+GROUP BY class.oid`,
+  'unchanged': `SELECT event_id::text, state, CASE WHEN available_at > clock_timestamp() THEN lease::text END
+FROM {{outbox}}
+WHERE event_id = ANY ($1::text::uuid[]) AND sequence = ANY ($2::text::bigint[])
+  AND state || '' NOT IN ('published', 'dead')`,
   'writers': `SELECT DISTINCT virtualtransaction FROM pg_locks
 WHERE locktype = 'relation' AND relation = '{{outbox}}'::regclass AND mode = 'RowExclusiveLock'
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,

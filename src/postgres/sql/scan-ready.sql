@@ -1,17 +1,18 @@
--- Ready events in order, without those in hand. $1 how many, $2 text of a multirange of sequences in hand; between which
--- numbers is said by owner-scan.ts.
+-- Ready events in order, without those that are unsettled. $1 how many, $2 text of a multirange of unsettled numbers;
+-- between which numbers is said by scan.ts.
 --
 -- One statement, so one snapshot: where a later event of a key can be seen, an earlier one that was committed before it
 -- can be seen too, whatever the order in which their numbers were drawn and committed.
--- `blocked`: an earlier event of its key has failed or waits. The first EXISTS is asked once per scan; the second, per
+-- `blocked`: an earlier event of its key has failed or waits. The first subquery is asked once per scan; the second, per
 -- row, only where there is any blocker at all. The order is by event.sequence: plain `sequence` would mean the text.
 -- The multirange in a subquery is read from its text once; by itself it would be for every row.
 
 SELECT {{columns}},
   CASE WHEN key IS NOT NULL
-    AND (SELECT EXISTS (SELECT 1 FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})))
-    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
-      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
+    AND (SELECT true FROM {{outbox}} WHERE octet_length(key) <= 1024 AND state IN ({{blockers}})
+      ORDER BY key, sequence LIMIT 1)
+    AND EXISTS (SELECT 1 FROM {{outbox}} earlier WHERE earlier.key = event.key AND octet_length(earlier.key) <= 1024
+      AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
 WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}

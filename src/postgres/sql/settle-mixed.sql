@@ -1,8 +1,9 @@
 -- Any settlements, of events in any lane. $1 shard, $2 epoch, then text of arrays, one element per event: $3 event ids,
--- $4 what becomes of it (published, retrying, dead, held), $5 attempts, $6 milliseconds until the next try,
+-- $4 what becomes of it (published, retrying, dead, held, ready), $5 attempts, $6 milliseconds until the next try,
 -- $7 the error.
 --
--- `held` is for one that was found to be blocked. Fenced like settle-published.sql; answers the same.
+-- `held` is for one that was found to be blocked, `ready` for one that is due and has its turn behind ready ones. Fenced
+-- like settle-published.sql. Returns whether the term still holds, and the ids of those it changed.
 
 WITH term AS (
   SELECT 1 FROM {{terms}}
@@ -23,6 +24,6 @@ WITH term AS (
     locked_at = NULL
   FROM settled
   WHERE event.event_id = settled.id AND event.state NOT IN ('published', 'dead') AND EXISTS (SELECT 1 FROM term)
-  RETURNING 1
+  RETURNING event.event_id
 )
-SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text
+SELECT (SELECT count(*) FROM term)::text, (SELECT string_agg(event_id::text, ',') FROM changed)

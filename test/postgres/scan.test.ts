@@ -1,15 +1,15 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { RELEASE, systemClock } from '../../src/core/index.ts'
 import type { Connection } from '../../src/drivers/sql.ts'
-import { OwnerScan } from '../../src/postgres/owner-scan.ts'
 import { idOf } from '../../src/postgres/row.ts'
+import { OwnerScan } from '../../src/postgres/scan.ts'
 import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
 
 let t: TestOutbox
 let connection: Connection
 /** Comes before the server hears of a read, and after. */
 let before: () => unknown
-let after: () => unknown
+let after: (statement: string) => unknown
 let scan: OwnerScan
 
 beforeEach(async () => {
@@ -21,11 +21,14 @@ beforeEach(async () => {
     async read(...args: Parameters<Connection['read']>) {
       await before()
       const rows = await connection.read(...args)
-      await after()
+      await after(args[0])
       return rows
     },
   }
-  scan = new OwnerScan(reader as Connection, t.outbox.names, {}, systemClock, false)
+  scan = new OwnerScan(reader as Connection, t.outbox.names, {}, systemClock, {
+    readsAhead: false,
+    numbersInOrder: true,
+  })
 })
 afterEach(async () => {
   await connection.release()
@@ -42,9 +45,9 @@ test('what is found blocked is not handed out by the same take, though nothing b
   await t.enqueue([first!, second!])
   await become(1, 'held')
   // A settlement comes in between two reads of one take.
-  after = () => become(1, 'published')
-  const { deliveries, blocked } = await scan.take({ count: 10, bytes: 1e6 }, true)
-  expect(blocked.map(idOf)).toEqual([second!.id])
+  after = (statement) => (statement === 'ready' ? become(1, 'published') : undefined)
+  const { deliveries, held } = await scan.take({ count: 10, bytes: 1e6 }, true)
+  expect(held.map(idOf)).toEqual([second!.id])
   expect(deliveries).toEqual([])
 })
 
@@ -61,8 +64,8 @@ test('what is given back while a take reads is not overtaken by what that take f
     await become(1, 'retrying')
     scan.settled(one!, { kind: 'retry', after: 3_600_000, charged: true, error: new Error('no') })
   }
-  expect(await scan.take({ count: 10, bytes: 1e6 }, true)).toEqual({ deliveries: [], blocked: [] })
-  const { deliveries, blocked } = await scan.take({ count: 10, bytes: 1e6 }, false)
+  expect(await scan.take({ count: 10, bytes: 1e6 }, true)).toMatchObject({ deliveries: [], held: [] })
+  const { deliveries, held } = await scan.take({ count: 10, bytes: 1e6 }, false)
   expect(deliveries).toEqual([])
-  expect(blocked.map(idOf)).toEqual([second!.id, third!.id])
+  expect(held.map(idOf)).toEqual([second!.id, third!.id])
 })
