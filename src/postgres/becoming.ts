@@ -60,11 +60,6 @@ export function updateValues(rows: readonly Becoming[]): string[] {
   ]
 }
 
-/** Keys longer than this are in no index: their events are published, retried and dead, but hold back no later ones. */
-export function canBlock(key: string): boolean {
-  return key.length <= 256 || Buffer.byteLength(key) <= 1024
-}
-
 export function unchanged(names: OutboxNames, count: number): WaybillError {
   return new WaybillError(
     'NOT_SETTLED',

@@ -4,7 +4,7 @@ import { type Database, numberArray, type Sql, textArray } from '../drivers/sql.
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
 import { tellExpired, Waiting } from '../outbox/waiting.ts'
-import { type Becoming, becoming, canBlock, unchanged, updateValues } from './becoming.ts'
+import { type Becoming, becoming, unchanged, updateValues } from './becoming.ts'
 import { FittingSize } from './fitting-size.ts'
 import { acquireTerm, type PostgresLeadership } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
@@ -237,7 +237,7 @@ class OwnerSession implements Session<OutboxDelivery> {
         others.push(delivery)
         mixed.push(becoming(delivery, settlement))
       }
-      if (delivery.key !== undefined && this.#blocks(settlement) && canBlock(delivery.key)) failing.add(delivery.key)
+      if (delivery.key !== undefined && this.#blocks(settlement)) failing.add(delivery.key)
     }
     if (failing.size > 0) mixed.push(...heldBehind(failing, batch))
     let stale = 0

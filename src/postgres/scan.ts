@@ -69,7 +69,7 @@ export class OwnerScan {
       unsettled: new Unsettled(),
       sql: {
         ready: names.fill(twoRanges(sql['scan-ready']), fill),
-        timers: names.fill(dueOrTimeless(sql['scan-timers']), fill),
+        timers: text('scan-timers'),
         held: text('scan-held'),
         keys: text('open-keys'),
         look: text('look'),
@@ -458,13 +458,6 @@ function twoRanges(scan: string): string {
   const part = (between: string) => `(${scan.replace('{{between}}', () => between)})`
   const before = part('event.sequence > $3::text::bigint AND event.sequence < $4::text::bigint')
   return `${before}\nUNION ALL\n${part('event.sequence > $5::text::bigint')}\nLIMIT $1::text::int`
-}
-
-/** What has no time, though its state asks for one, is due now: nobody else would ever find it. */
-function dueOrTimeless(scan: string): string {
-  const part = (when: string) => `(${scan.replace('{{when}}', () => when)})`
-  const due = part('event.available_at <= (SELECT clock_timestamp())')
-  return `${due}\nUNION ALL\n${part('event.available_at IS NULL')}\nLIMIT $1::text::int`
 }
 
 /** The places promise their own order, SQL promises none for two parts of a statement. */

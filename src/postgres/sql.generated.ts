@@ -330,14 +330,14 @@ WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.sta
     FROM {{outbox}} event
     WHERE state IN ('scheduled', 'retrying', 'leased') AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
     ORDER BY available_at, sequence LIMIT 1),
-  (SELECT 't' FROM {{outbox}} WHERE octet_length(key) <= 1024 AND state IN ({{blockers}})
+  (SELECT 't' FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})
     ORDER BY key, sequence LIMIT 1)`,
   'open-keys': `WITH RECURSIVE step AS (
   (SELECT key FROM {{outbox}}
-    WHERE key > $1::text AND octet_length(key) <= 1024 AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
+    WHERE key > $1::text AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
   UNION ALL
   SELECT (SELECT key FROM {{outbox}}
-    WHERE key > step.key AND octet_length(key) <= 1024 AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
+    WHERE key > step.key AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
   FROM step WHERE step.key IS NOT NULL
 ), looked AS (
   SELECT key FROM step WHERE key IS NOT NULL LIMIT $2::text::int
@@ -345,7 +345,7 @@ WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.sta
 SELECT key, CASE WHEN head.state = 'held' THEN 't' END
 FROM looked, LATERAL (
   SELECT state FROM {{outbox}} event
-  WHERE event.key = looked.key AND octet_length(event.key) <= 1024 AND event.state IN ({{blockers}})
+  WHERE event.key = looked.key AND event.key IS NOT NULL AND event.state IN ({{blockers}})
   ORDER BY event.key, event.sequence LIMIT 1
 ) head`,
   'outbox-create': `CREATE TABLE IF NOT EXISTS {{outbox}} (
@@ -566,7 +566,7 @@ FROM unnest($1::text::text[]) AS open (name) CROSS JOIN LATERAL (
   SELECT first.*, bool_or(first.state <> 'held') OVER (ORDER BY first.sequence) AS stopped
   FROM (
     SELECT event.* FROM {{outbox}} event
-    WHERE event.key = open.name AND octet_length(event.key) <= 1024 AND event.state IN ({{blockers}}){{shard}}
+    WHERE event.key = open.name AND event.key IS NOT NULL AND event.state IN ({{blockers}}){{shard}}
       AND (event.state <> 'held' OR NOT event.sequence <@ (SELECT $3::text::int8multirange))
     ORDER BY event.key, event.sequence LIMIT $2::text::int
   ) AS first
@@ -575,21 +575,21 @@ WHERE NOT free.stopped
 ORDER BY free.sequence LIMIT $4::text::int`,
   'scan-ready': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
-    AND (SELECT true FROM {{outbox}} WHERE octet_length(key) <= 1024 AND state IN ({{blockers}})
+    AND (SELECT true FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})
       ORDER BY key, sequence LIMIT 1)
-    AND EXISTS (SELECT 1 FROM {{outbox}} earlier WHERE earlier.key = event.key AND octet_length(earlier.key) <= 1024
-      AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
+    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
+      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
 WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
 ORDER BY event.sequence LIMIT $1::text::int`,
   'scan-timers': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
-    AND EXISTS (SELECT 1 FROM {{outbox}} earlier WHERE earlier.key = event.key AND octet_length(earlier.key) <= 1024
-      AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
+    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
+      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state IN ('scheduled', 'retrying', 'leased') AND {{when}}
+WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
   AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
   'sequence-check': `SELECT seqcache::text AS cache, seqincrement::text AS step, seqcycle AS cycles FROM pg_sequence

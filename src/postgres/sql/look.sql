@@ -12,5 +12,5 @@ SELECT
     FROM {{outbox}} event
     WHERE state IN ('scheduled', 'retrying', 'leased') AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
     ORDER BY available_at, sequence LIMIT 1),
-  (SELECT 't' FROM {{outbox}} WHERE octet_length(key) <= 1024 AND state IN ({{blockers}})
+  (SELECT 't' FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})
     ORDER BY key, sequence LIMIT 1)

@@ -3,10 +3,10 @@
 
 WITH RECURSIVE step AS (
   (SELECT key FROM {{outbox}}
-    WHERE key > $1::text AND octet_length(key) <= 1024 AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
+    WHERE key > $1::text AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
   UNION ALL
   SELECT (SELECT key FROM {{outbox}}
-    WHERE key > step.key AND octet_length(key) <= 1024 AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
+    WHERE key > step.key AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
   FROM step WHERE step.key IS NOT NULL
 ), looked AS (
   SELECT key FROM step WHERE key IS NOT NULL LIMIT $2::text::int
@@ -14,6 +14,6 @@ WITH RECURSIVE step AS (
 SELECT key, CASE WHEN head.state = 'held' THEN 't' END
 FROM looked, LATERAL (
   SELECT state FROM {{outbox}} event
-  WHERE event.key = looked.key AND octet_length(event.key) <= 1024 AND event.state IN ({{blockers}})
+  WHERE event.key = looked.key AND event.key IS NOT NULL AND event.state IN ({{blockers}})
   ORDER BY event.key, event.sequence LIMIT 1
 ) head

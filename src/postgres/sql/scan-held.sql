@@ -10,7 +10,7 @@ FROM unnest($1::text::text[]) AS open (name) CROSS JOIN LATERAL (
   SELECT first.*, bool_or(first.state <> 'held') OVER (ORDER BY first.sequence) AS stopped
   FROM (
     SELECT event.* FROM {{outbox}} event
-    WHERE event.key = open.name AND octet_length(event.key) <= 1024 AND event.state IN ({{blockers}}){{shard}}
+    WHERE event.key = open.name AND event.key IS NOT NULL AND event.state IN ({{blockers}}){{shard}}
       AND (event.state <> 'held' OR NOT event.sequence <@ (SELECT $3::text::int8multirange))
     ORDER BY event.key, event.sequence LIMIT $2::text::int
   ) AS first

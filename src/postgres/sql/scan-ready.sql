@@ -9,10 +9,10 @@
 
 SELECT {{columns}},
   CASE WHEN key IS NOT NULL
-    AND (SELECT true FROM {{outbox}} WHERE octet_length(key) <= 1024 AND state IN ({{blockers}})
+    AND (SELECT true FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})
       ORDER BY key, sequence LIMIT 1)
-    AND EXISTS (SELECT 1 FROM {{outbox}} earlier WHERE earlier.key = event.key AND octet_length(earlier.key) <= 1024
-      AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
+    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
+      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
 WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}

@@ -1,15 +1,15 @@
 -- Events whose time has come: scheduled, retrying, or leased by a relay that let its lease run out.
--- $1 how many, $2 text of a multirange of unsettled numbers; {{when}} is said by scan.ts.
+-- $1 how many, $2 text of a multirange of unsettled numbers.
 --
 -- The clock in a subquery is asked once, and so bounds the index scan; by itself it would be asked for every row that is
 -- not due yet.
 
 SELECT {{columns}},
   CASE WHEN key IS NOT NULL
-    AND EXISTS (SELECT 1 FROM {{outbox}} earlier WHERE earlier.key = event.key AND octet_length(earlier.key) <= 1024
-      AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
+    AND EXISTS (SELECT 1 FROM {{outbox}} earlier
+      WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state IN ('scheduled', 'retrying', 'leased') AND {{when}}
+WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
   AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int
