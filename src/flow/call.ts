@@ -5,7 +5,8 @@ import type { Delivery } from './source.ts'
 
 /**
  * One call of the step: what it was given, and what becomes of its answer. There are as many as may run at once, and
- * each is used again and again, so that a message costs no closures.
+ * each is used again and again, so that a message costs no closures. So its callbacks must be called once per dispatch:
+ * they are given to nothing but promises of the language (`promiseOf`).
  */
 export class Call<D extends Delivery<Message>> {
   run: D[] = []

@@ -7,7 +7,7 @@ import { outcomeOf } from './outcome.ts'
 import type { Outcome } from './publisher.ts'
 import { sharedController } from './shared-signal.ts'
 import type { Delivery, Session } from './source.ts'
-import { type HandleMany, type HandleOne, isThenable, type Step } from './step.ts'
+import { type HandleMany, type HandleOne, promiseOf, type Step } from './step.ts'
 import type { Window } from './window.ts'
 
 export interface PumpSettings<D extends Delivery<Message>> extends HandSettings, BreakerSettings {
@@ -172,14 +172,16 @@ export class Pump<D extends Delivery<Message>> {
 
   #runOne(call: Call<D>, each: HandleOne<D>): void {
     let result: unknown
+    let promise: Promise<unknown> | undefined
     try {
       result = each(call.run[0]!, this.#abort.signal)
+      promise = promiseOf(result)
     } catch (error) {
       this.#failed(call, error)
       return
     }
-    if (isThenable(result)) result.then(call.answered, call.failed)
-    else this.#answered(call, result)
+    if (promise === undefined) this.#answered(call, result)
+    else promise.then(call.answered, call.failed)
   }
 
   readonly #answered = (call: Call<D>, result: unknown): void => {
@@ -188,15 +190,15 @@ export class Pump<D extends Delivery<Message>> {
       this.#succeeded(call)
       return
     }
-    let more: unknown
+    let more: Promise<unknown> | undefined
     try {
-      more = after(result)
+      more = promiseOf(after(result))
     } catch (error) {
       this.#failed(call, error)
       return
     }
-    if (isThenable(more)) more.then(call.succeeded, call.failed)
-    else this.#succeeded(call)
+    if (more === undefined) this.#succeeded(call)
+    else more.then(call.succeeded, call.failed)
   }
 
   async #runBatch(call: Call<D>, batch: HandleMany<D>): Promise<void> {

@@ -1,7 +1,7 @@
 import { blameless, type Clock, type Message, WaybillError } from '../core/index.ts'
 import { sharedController } from './shared-signal.ts'
 import type { Delivery } from './source.ts'
-import { isThenable, type Step } from './step.ts'
+import { promiseOf, type Step } from './step.ts'
 
 /**
  * Ends a handler that takes longer than `ms`: its signal aborts, and its message has failed. One that ignores its signal
@@ -18,7 +18,8 @@ export function timedStep<D extends Delivery<Message>>(step: Step<D>, ms: number
       if (deadlines?.signal !== signal) deadlines = new Deadlines(signal, ms, clock)
       const shift = deadlines.shift()
       const result = each(delivery, shift.signal)
-      return isThenable(result) ? deadlines.within(shift, result, delivery.message.type) : result
+      const promise = promiseOf(result)
+      return promise === undefined ? result : deadlines.within(shift, promise, delivery.message.type)
     },
   }
 }
@@ -84,7 +85,7 @@ class Deadlines {
    * What `work` answers; TIMEOUT when it takes too long. One that is told so, and says at once that it has waited for
    * something that is not the message's fault (an empty pool), knows better.
    */
-  within(shift: Shift, work: PromiseLike<unknown>, type: string): Promise<unknown> {
+  within(shift: Shift, work: Promise<unknown>, type: string): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const late = () => reject(tooLong(`handling ${type}`, this.#ms))
       // It may itself have asked for the end.

@@ -196,4 +196,21 @@ export const mutations: Mutation[] = [
     test: 'test/flow/source.test.ts',
     expects: 'leaves nothing behind',
   },
+  {
+    name: 'a foreign thenable calls back as often as it likes',
+    file: 'src/flow/step.ts',
+    find: '? new Promise((resolve) => resolve(value)) : undefined',
+    replace: '? (value as Promise<unknown>) : undefined',
+    test: 'test/flow/thenables.test.ts',
+    expects: 'no other message is settled for it',
+  },
+  {
+    name: 'reading a thenable happens outside of what is caught',
+    file: 'src/flow/pump.ts',
+    find: '      promise = promiseOf(result)\n    } catch (error) {\n      this.#failed(call, error)\n      return\n    }\n',
+    replace:
+      '    } catch (error) {\n      this.#failed(call, error)\n      return\n    }\n    promise = promiseOf(result)\n',
+    test: 'test/flow/thenables.test.ts',
+    expects: 'whose then cannot be read',
+  },
 ]

@@ -309,7 +309,7 @@ export function spread(count: number, name: () => string): string[] {
   }
 }
 
-export async function eventually(what: string, condition: () => Promise<boolean>, limit = 180_000): Promise<void> {
+export async function eventually(what: string, condition: () => Promise<boolean>, limit = 50_000): Promise<void> {
   for (const end = performance.now() + limit; !(await condition()); await systemClock.sleep(20)) {
     if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
   }
