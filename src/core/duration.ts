@@ -6,6 +6,12 @@ export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`
 
 const UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
+/**
+ * No message waits longer for its next try: 365 days, in milliseconds. A larger delay is cut to this one. Stores cannot
+ * write every number: PostgreSQL's timestamps end, Redis counts in 64 bits.
+ */
+export const LONGEST_DELAY = 365 * 86_400_000
+
 /** Milliseconds of `value`; `name` is the option it came from, for the error. */
 export function milliseconds(value: Duration, name = 'duration'): number {
   const ms = typeof value === 'number' ? value : parse(value)

@@ -1,4 +1,4 @@
-import { type Duration, milliseconds } from './duration.ts'
+import { type Duration, LONGEST_DELAY, milliseconds } from './duration.ts'
 import { WaybillError } from './errors.ts'
 
 /**
@@ -6,7 +6,7 @@ import { WaybillError } from './errors.ts'
  * for what is in nobody's hands, such as another who is at the same message. Uncharged it may go on for ever.
  */
 export class RetryLater extends WaybillError {
-  /** Milliseconds. */
+  /** Milliseconds, at most 365 days: a longer delay is cut to that. */
   readonly delay: number
   readonly charged: boolean
 
@@ -14,7 +14,7 @@ export class RetryLater extends WaybillError {
     const { charged = true, ...rest } = options
     super('RETRY_LATER', reason, rest)
     this.name = 'RetryLater'
-    this.delay = milliseconds(delay, 'RetryLater')
+    this.delay = Math.min(milliseconds(delay, 'RetryLater'), LONGEST_DELAY)
     this.charged = charged
   }
 }

@@ -29,6 +29,19 @@ export interface TelemetryEvents {
   /** Settlements could not be written. They are tried again unless the session is lost. */
   'flow.settle_failed': { flow: string; count: number; error: unknown; lost: boolean }
   /**
+   * The source refuses to write what was decided for one message (`settlement`: done, retry, dead, release). It is written
+   * as `dead` instead; or, when that is false, put aside in this process and tried again at most once a minute.
+   */
+  'settlement.refused': {
+    flow: string
+    type: string
+    id: string
+    tenant: string | undefined
+    settlement: 'done' | 'retry' | 'dead' | 'release'
+    dead: boolean
+    error: unknown
+  }
+  /**
    * Messages of one type and tenant had the same result, in one call of the step or one after the other in next to no
    * time: what metrics count. Each took `took`, or so long on average.
    */
@@ -145,6 +158,7 @@ const names = {
   'flow.resumed': 1,
   'flow.settled': 1,
   'flow.settle_failed': 1,
+  'settlement.refused': 1,
   'messages.handled': 1,
   'message.handled': 1,
   'message.dead': 1,

@@ -37,8 +37,9 @@ export class Call<D extends Delivery<Message>> {
 
 /** `undefined` when all of them arrived. Throws for what is not one outcome per message. */
 export function failuresAmong(outcomes: readonly Outcome[], count: number): readonly Outcome[] | undefined {
-  if (outcomes.length !== count) {
-    throw new TypeError(`the step answered ${outcomes.length} outcomes for ${count} messages; it must answer one each`)
+  if (!Array.isArray(outcomes) || outcomes.length !== count) {
+    const given = Array.isArray(outcomes) ? `${outcomes.length} outcomes` : 'no list of outcomes'
+    throw new TypeError(`the step returned ${given} for ${count} messages; it must return one each`)
   }
   for (const outcome of outcomes) if (outcome !== OK) return checkedOutcomes(outcomes)
   return undefined

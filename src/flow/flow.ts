@@ -1,4 +1,14 @@
-import { asError, type Clock, errorSummary, type Message, systemClock, telemetry, WaybillError } from '../core/index.ts'
+import {
+  asError,
+  type Clock,
+  describe,
+  errorSummary,
+  type Message,
+  systemClock,
+  telemetry,
+  WaybillError,
+  warnOnce,
+} from '../core/index.ts'
 import { Changes } from './changes.ts'
 import { type FlowLimits, type FlowOptions, flowLimits } from './flow-options.ts'
 import { Pump } from './pump.ts'
@@ -67,7 +77,9 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       pump.hand.beginTake()
       let taken: readonly D[] = []
       try {
-        taken = await session.take({ count: this.#limits.count, bytes: this.#limits.bytes }, session.lost)
+        taken = this.#checked(
+          await session.take({ count: this.#limits.count, bytes: this.#limits.bytes }, session.lost),
+        )
       } finally {
         pump.accept(taken)
       }
@@ -192,16 +204,19 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       if (over.aborted) return
       const count = Math.min(ask, this.#limits.count - hand.count)
       let taken: readonly D[] = []
+      let useful = false
       try {
         hand.beginTake()
         try {
           const next = Math.min(ask * 2, this.#limits.most)
-          taken = await session.take({ count, bytes: this.#limits.bytes - hand.bytes, next }, over)
+          taken = this.#checked(await session.take({ count, bytes: this.#limits.bytes - hand.bytes, next }, over))
         } finally {
           if (over.aborted) pump.close()
-          pump.accept(taken)
+          useful = pump.accept(taken)
         }
         if (taken.length === 0 && !over.aborted) await (session.wait?.(idle, over) ?? this.clock.sleep(idle, over))
+        // Others of a key that stands still, given back at once: the source would give them again, and again.
+        else if (!useful && hand.hasAside) await this.clock.sleep(idle, over)
         failures = 0
       } catch (error) {
         if (over.aborted) return
@@ -220,6 +235,17 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         taken.length >= count ? Math.min(ask * 2, this.#limits.most) : Math.min(this.#limits.take, this.#limits.most)
       idle = this.#limits.poll.base
     }
+  }
+
+  /** What a source gave, if it is what a source gives. One that is no delivery costs nobody but itself. */
+  #checked(taken: readonly D[]): readonly D[] {
+    if (!Array.isArray(taken)) {
+      const text = `source ${this.#from.name} gave ${describe(taken)} in place of a list of deliveries`
+      throw new WaybillError('BAD_SOURCE', text)
+    }
+    if (taken.every(isDelivery)) return taken
+    warnOnce(`flow ${this.name}`, `source ${this.#from.name} gave what is no delivery; it is passed over`)
+    return taken.filter(isDelivery)
   }
 
   /**
@@ -280,6 +306,10 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     timeout.abort()
     await slept
   }
+}
+
+function isDelivery(given: Partial<Delivery> | undefined | null): boolean {
+  return typeof given?.message?.id === 'string'
 }
 
 function difference(tally: Tally, before: Tally): Tally {

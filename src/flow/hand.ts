@@ -1,4 +1,4 @@
-import { type Clock, DONE, type Message, RELEASE, type Settlement, telemetry } from '../core/index.ts'
+import { type Clock, DONE, type Message, RELEASE, type Settlement, telemetry, warnOnce } from '../core/index.ts'
 import { Handled } from './handled.ts'
 import { Lanes } from './lanes.ts'
 import type { Outcome } from './publisher.ts'
@@ -42,6 +42,8 @@ export class Hand<D extends Delivery<Message>> {
   readonly #unholdAfterTake: string[] = []
   /** Came in vain, mostly because their key is held; the source does not know yet that it has them again. */
   readonly #refused = new Set<D>()
+  /** Their settlements cannot be written, and the others do not wait for them: they are in nobody's count. */
+  readonly #aside = new Set<D>()
   #taking = 0
 
   constructor(
@@ -57,16 +59,21 @@ export class Hand<D extends Delivery<Message>> {
     this.handled = new Handled(flow, clock)
     this.#onReady = onReady
     this.#onSettled = onSettled
-    this.#settler = new Settler(flow, session, clock, retry.breaker, (batch, written) => this.#settled(batch, written))
+    this.#settler = new Settler(flow, session, clock, retry.breaker, {
+      settled: (batch, written) => this.#settled(batch, written),
+      condemned: (delivery, before, reason) => this.#condemned(delivery, before, reason),
+      aside: (delivery) => this.#putAside(delivery),
+    })
   }
 
   /** All that is not out with a call of the step. */
   get waiting(): readonly D[] {
-    return [...this.#settler.unwritten.map(([delivery]) => delivery), ...this.#resting, ...this.lanes.all()]
+    return [...this.#settler.unwritten, ...this.#resting, ...this.lanes.all()]
   }
 
   get full(): boolean {
-    return this.count >= this.#settings.count || this.bytes >= this.#settings.bytes
+    const { count, bytes } = this.#settings
+    return this.count >= count || this.bytes >= bytes || this.#aside.size >= count
   }
 
   /**
@@ -82,17 +89,21 @@ export class Hand<D extends Delivery<Message>> {
     this.#taking++
   }
 
-  endTake(deliveries: readonly D[]): void {
+  /** Returns how many may go out. */
+  endTake(deliveries: readonly D[]): number {
+    let accepted = deliveries.length
     this.tally.taken += deliveries.length
     this.count += deliveries.length
     for (const delivery of deliveries) {
       this.bytes += delivery.size
       if (!this.closing && this.lanes.add(delivery)) continue
+      accepted--
       this.#refused.add(delivery)
       this.settle(delivery, RELEASE)
     }
     this.#taking--
     if (this.#taking === 0) for (const key of this.#unholdAfterTake.splice(0)) this.lanes.unhold(key)
+    return accepted
   }
 
   settle(delivery: D, settlement: Settlement): void {
@@ -253,12 +264,37 @@ export class Hand<D extends Delivery<Message>> {
     const holdsKeys = this.#settings.features.holdsKeys === true
     let done = false
     for (const [delivery, settlement] of batch) {
-      this.forget(delivery)
+      if (this.#aside.size === 0 || !this.#aside.delete(delivery)) this.forget(delivery)
       if (this.#refused.size > 0) this.#refused.delete(delivery)
       if (settlement.kind === 'done') done = true
       else if (holdsKeys && delivery.key !== undefined && this.#holds(settlement)) this.#unhold(delivery.key)
     }
     this.#onSettled(done && written)
+  }
+
+  /** The source refused its settlement, so it is dead instead. */
+  #condemned(delivery: D, before: Settlement, reason: string): void {
+    if (before.kind === 'dead') return
+    this.tally[before.kind]--
+    this.tally.dead++
+    this.#tellDead(delivery, reason)
+    // Where a dead one holds nobody, its key is open with the next take.
+    if (delivery.key !== undefined && this.#settings.retry.deadKey === 'continue') this.#unhold(delivery.key)
+  }
+
+  #putAside(delivery: D): void {
+    this.forget(delivery)
+    this.#aside.add(delivery)
+    if (this.#aside.size === this.#settings.count) {
+      const message = `${this.#aside.size} settlements were refused by the source; nothing more is taken before some are written`
+      warnOnce(`flow ${this.#settings.flow}`, message)
+    }
+    this.#onSettled(false)
+  }
+
+  /** Some were put aside: a take may bring nothing but others of their keys. */
+  get hasAside(): boolean {
+    return this.#aside.size > 0
   }
 
   #unhold(key: string): void {

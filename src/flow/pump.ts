@@ -63,11 +63,12 @@ export class Pump<D extends Delivery<Message>> {
     return this.breaker.paused || (this.hand.lanes.ready === 0 && this.inFlight < this.#window.size)
   }
 
-  /** What a take brought, which may be nothing. */
-  accept(deliveries: readonly D[]): void {
-    if (this.#ended) return
-    this.hand.endTake(deliveries)
+  /** What a take brought, which may be nothing. Returns whether any of it may go out. */
+  accept(deliveries: readonly D[]): boolean {
+    if (this.#ended) return false
+    const accepted = this.hand.endTake(deliveries)
     this.pump()
+    return accepted > 0
   }
 
   /** Sends out whatever may go out now. */

@@ -1,3 +1,4 @@
+import { LONGEST_DELAY } from '../core/duration.ts'
 import {
   type Backoff,
   type BackoffOptions,
@@ -48,7 +49,12 @@ export function retryPolicy(where: string, options: RetryOptions = {}, random?: 
       const { after, charged = true } = rest as { after?: number; charged?: boolean }
       const spent = attempts + 1
       if (charged && spent >= limit) return { kind: 'dead', reason: `${spent} attempts: ${errorSummary(error)}`, error }
-      return { kind: 'retry', after: after ?? delay(spent), error, charged }
+      return { kind: 'retry', after: Math.min(isDelay(after) ? after : delay(spent), LONGEST_DELAY), error, charged }
     },
   }
+}
+
+/** A publisher may ask for any delay. What is no number is not heard. */
+function isDelay(after: number | undefined): after is number {
+  return Number.isFinite(after) && after! >= 0
 }

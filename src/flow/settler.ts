@@ -1,39 +1,65 @@
-import { asError, type Backoff, type Clock, type Message, type Settlement, telemetry } from '../core/index.ts'
+import { setMaxListeners } from 'node:events'
+import { asError, type Backoff, backoff, type Clock, classify, type Message, type Settlement, telemetry } from '../core/index.ts'
+import { plainDead } from './refused.ts'
 import type { Delivery, Session, Settled } from './source.ts'
 
+/** What becomes of settlements. */
+export interface SettlerEvents<D> {
+  /** The source knows of them; or, if not `written`, it never will: the session is over. */
+  settled(batch: readonly Settled<D>[], written: boolean): void
+  /** The source refused what was decided for this one. It is dead instead, and the source knows. */
+  condemned(delivery: D, before: Settlement, reason: string): void
+  /** The source refuses to hear of this one at all. It is tried again now and then, and nobody waits for it. */
+  aside(delivery: D): void
+}
+
+/** A batch that failed so often in a row, for a reason unknown, is tried in halves. */
+const SPLIT_AFTER = 3
+
 /**
- * Batched settlement: while one batch is being written the next gathers, so the batch size follows the load. A write
- * that fails is repeated until it succeeds or the session is lost; nothing is dropped in silence.
+ * Batched settlement: while one batch is being written the next gathers, so the batch size follows the load. Nothing is
+ * dropped in silence, and nothing is repeated for ever in front of others (decision 0030):
+ *
+ * 1. A write that fails is repeated, since nobody knows whether it arrived. While everything fails, that is an outage.
+ * 2. One that the source refuses, or that keeps failing for an unknown reason, is split in halves until the culprit is
+ *    alone. The others are written.
+ * 3. A culprit that was refused becomes `dead`, with a plain reason. One that was handled stays handled.
+ * 4. If that is refused too, it is put aside: told once, tried again at most once a minute.
  */
 export class Settler<D extends Delivery<Message>> {
   readonly #flow: string
   readonly #session: Session<D>
   readonly #clock: Clock
   readonly #backoff: Backoff
-  readonly #onSettled: (batch: readonly Settled<D>[], written: boolean) => void
+  readonly #asideBackoff = backoff()
+  readonly #events: SettlerEvents<D>
   readonly #patience = new AbortController()
   /** Resolves when the session is lost: a write that hangs then is nobody's concern any more. */
   readonly #lost: Promise<void>
   readonly #over: AbortSignal
   #gathered: Settled<D>[] = []
   #batch: readonly Settled<D>[] = []
+  /** What is left of batches that failed, in pieces. */
+  #pieces: (readonly Settled<D>[])[] = []
+  /** Put aside, with how often each was refused. */
+  readonly #aside = new Map<D, { readonly settled: Settled<D>; readonly failures: number }>()
+  /** Who is to be dead because something else was refused; told when the source knows. */
+  readonly #condemned = new Map<D, { before: Settlement; error: unknown; reason: string }>()
+  /** Of those put aside, whose turn it is. */
+  readonly #due: D[] = []
   #writing: Promise<void> | undefined
   #scheduled = false
   #ended = false
 
-  constructor(
-    flow: string,
-    session: Session<D>,
-    clock: Clock,
-    backoff: Backoff,
-    onSettled: (batch: readonly Settled<D>[], written: boolean) => void,
-  ) {
+  constructor(flow: string, session: Session<D>, clock: Clock, pauses: Backoff, events: SettlerEvents<D>) {
     this.#flow = flow
     this.#session = session
     this.#clock = clock
-    this.#backoff = backoff
-    this.#onSettled = onSettled
+    this.#backoff = pauses
+    this.#events = events
     this.#over = AbortSignal.any([session.lost, this.#patience.signal])
+    // Whoever is put aside listens until its next try.
+    setMaxListeners(0, this.#over)
     this.#lost = new Promise((resolve) => {
       if (session.lost.aborted) resolve()
       else session.lost.addEventListener('abort', () => resolve(), { once: true })
@@ -42,6 +68,10 @@ export class Settler<D extends Delivery<Message>> {
 
   settle(delivery: D, settlement: Settlement): void {
     this.#gathered.push([delivery, settlement])
+    this.#schedule()
+  }
+
+  #schedule(): void {
     if (this.#scheduled || this.#writing !== undefined) return
     // Wait for the end of this turn: the other outcomes of the same batch join.
     this.#scheduled = true
@@ -49,11 +79,12 @@ export class Settler<D extends Delivery<Message>> {
   }
 
   /** Decided, and the source does not know yet. */
-  get unwritten(): readonly Settled<D>[] {
-    return [...this.#batch, ...this.#gathered]
+  get unwritten(): readonly D[] {
+    const waiting = [...this.#batch, ...this.#pieces.flat(), ...this.#gathered].map(([delivery]) => delivery)
+    return this.#aside.size === 0 ? waiting : [...new Set([...waiting, ...this.#aside.keys()])]
   }
 
-  /** Resolves when everything gathered so far is written, or the session is lost. */
+  /** Resolves when everything gathered so far is written or put aside, or the session is lost. */
   async flushed(): Promise<void> {
     while (!this.#session.lost.aborted && (this.#scheduled || this.#writing !== undefined)) {
       if (this.#scheduled) this.#begin()
@@ -73,55 +104,183 @@ export class Settler<D extends Delivery<Message>> {
 
   readonly #begin = (): void => {
     this.#scheduled = false
-    if (this.#writing !== undefined || this.#gathered.length === 0) return
+    if (this.#writing !== undefined || (this.#gathered.length === 0 && this.#due.length === 0)) return
     this.#writing = this.#write()
   }
 
   async #write(): Promise<void> {
     for (let writing = this.#next(); writing !== undefined; ) {
       const batch = this.#batch
-      const written = await writing
+      const failure = await writing
+      if (failure !== undefined) {
+        await this.#again(batch, failure)
+        writing = this.#next()
+        continue
+      }
       // The next is on its way before anybody hears of this one: the source need not wait for what they make of it.
       writing = this.#next()
-      this.#onSettled(batch, written)
+      this.#written(batch)
       writing ??= this.#next()
     }
     this.#writing = undefined
   }
 
-  #next(): Promise<boolean> | undefined {
+  #next(): Promise<Failure | undefined> | undefined {
     this.#batch = this.#gathered
     this.#gathered = []
-    return this.#batch.length === 0 ? undefined : this.#writeBatch(this.#batch)
+    if (this.#batch.length === 0) this.#batch = this.#nextAside()
+    return this.#batch.length === 0 ? undefined : this.#try(this.#batch)
   }
 
-  /** Whether the source knows now. */
-  async #writeBatch(batch: readonly Settled<D>[]): Promise<boolean> {
-    const { lost } = this.#session
-    const over = this.#over
-    for (let failures = 1; !lost.aborted && !this.#ended; failures++) {
-      const began = this.#clock.monotonic()
-      try {
-        const stale = await this.#session.settle(batch)
-        if (telemetry['flow.settled'].active) this.#tell(batch, stale, this.#clock.monotonic() - began)
-        return true
-      } catch (error) {
-        telemetry['flow.settle_failed'].publish({
-          flow: this.#flow,
-          count: batch.length,
-          error: asError(error),
-          lost: over.aborted,
-        })
-        if (over.aborted) break
-        await this.#clock.sleep(this.#backoff(failures), over)
-      }
+  /** `undefined`: it is written. */
+  async #try(batch: readonly Settled<D>[]): Promise<Failure | undefined> {
+    if (this.#session.lost.aborted || this.#ended) return { error: undefined }
+    const began = this.#clock.monotonic()
+    try {
+      const stale = await this.#session.settle(batch)
+      if (telemetry['flow.settled'].active) this.#tell(batch, stale, this.#clock.monotonic() - began)
+      return undefined
+    } catch (thrown) {
+      const error = asError(thrown)
+      const lost = this.#over.aborted
+      telemetry['flow.settle_failed'].publish({ flow: this.#flow, count: batch.length, error, lost })
+      return { error }
     }
-    return false
+  }
+
+  /** A batch failed. Goes on until each of it is written or put aside, or the session is over. */
+  async #again(batch: readonly Settled<D>[], failure: Failure): Promise<void> {
+    this.#batch = []
+    this.#pieces = [batch]
+    const suspects = new Suspects<D>()
+    let failures = 0
+    let failed: Failure | undefined = failure
+    while (this.#pieces.length > 0) {
+      const piece = this.#pieces[0]!
+      failed ??= await this.#try(piece)
+      if (failed === undefined) {
+        failures = 0
+        suspects.written++
+        this.#pieces.shift()
+        this.#written(piece)
+        continue
+      }
+      if (this.#over.aborted || this.#ended) break
+      const { error } = failed
+      failed = undefined
+      const refused = classify(error) === 'permanent'
+      if (piece.length === 1 && (refused || this.#aside.has(piece[0]![0]) || suspects.isCulprit(piece[0]![0]))) {
+        this.#refused(piece[0]!, error, refused)
+        continue
+      }
+      failures++
+      if (!refused) await this.#clock.sleep(this.#backoff(failures), this.#over)
+      if (refused || failures >= SPLIT_AFTER) this.#split(piece, suspects)
+    }
+    const left = this.#pieces.splice(0).flat()
+    if (left.length > 0) this.#events.settled(left, false)
+  }
+
+  /** The first piece, in halves. One that is alone goes behind the others: do they fare better? */
+  #split(piece: readonly Settled<D>[], suspects: Suspects<D>): void {
+    if (piece.length > 1) {
+      const half = piece.length >> 1
+      this.#pieces.splice(0, 1, piece.slice(0, half), piece.slice(half))
+      return
+    }
+    suspects.add(piece[0]![0])
+    this.#pieces.shift()
+    if (this.#gathered.length > 0) this.#pieces.push(this.#gathered.splice(0))
+    this.#pieces.push(piece)
+  }
+
+  /** The first piece is one alone, and the culprit. */
+  #refused(settled: Settled<D>, error: unknown, refused: boolean): void {
+    this.#pieces.shift()
+    const plainer = refused ? this.#plainer(settled, error) : undefined
+    if (plainer === undefined) this.#putAside(settled, error)
+    else this.#pieces.unshift([plainer])
+  }
+
+  #written(batch: readonly Settled<D>[]): void {
+    if (this.#aside.size > 0) for (const [delivery] of batch) this.#aside.delete(delivery)
+    if (this.#condemned.size > 0) for (const [delivery] of batch) this.#tellCondemned(delivery)
+    this.#events.settled(batch, true)
+  }
+
+  /** What can be written instead of what was refused: an error's text may be to blame, or a delay. */
+  #plainer([delivery, before]: Settled<D>, error: unknown): Settled<D> | undefined {
+    const plain = plainDead(before, error)
+    if (plain === undefined) return undefined
+    this.#condemned.set(delivery, { before, error, reason: plain.reason })
+    return [delivery, plain]
+  }
+
+  #tellCondemned(delivery: D): void {
+    const condemned = this.#condemned.get(delivery)
+    if (condemned === undefined) return
+    const { before, error, reason } = condemned
+    this.#condemned.delete(delivery)
+    this.#tellRefused(delivery, before, true, error)
+    this.#events.condemned(delivery, before, reason)
+  }
+
+  #putAside(settled: Settled<D>, error: unknown): void {
+    const [delivery, settlement] = settled
+    const failures = (this.#aside.get(delivery)?.failures ?? 0) + 1
+    this.#aside.set(delivery, { settled, failures })
+    if (failures === 1) {
+      this.#tellRefused(delivery, settlement, false, error)
+      this.#events.aside(delivery)
+    }
+    this.#clock.sleep(this.#asideBackoff(failures), this.#over).then(() => {
+      if (this.#over.aborted || this.#ended) return
+      this.#due.push(delivery)
+      this.#schedule()
+    })
+  }
+
+  #nextAside(): readonly Settled<D>[] {
+    const entry = this.#due.length === 0 ? undefined : this.#aside.get(this.#due.shift()!)
+    return entry === undefined ? [] : [entry.settled]
+  }
+
+  #tellRefused(delivery: D, settlement: Settlement, dead: boolean, error: unknown): void {
+    const { type, id, tenant } = delivery.message
+    telemetry['settlement.refused'].publish({
+      flow: this.#flow,
+      type,
+      id,
+      tenant,
+      settlement: settlement.kind,
+      dead,
+      error,
+    })
   }
 
   #tell(batch: readonly Settled<D>[], stale: number, took: number): void {
     const counts = { done: 0, retry: 0, dead: 0, release: 0 }
     for (const [, settlement] of batch) counts[settlement.kind]++
     telemetry['flow.settled'].publish({ flow: this.#flow, ...counts, stale, took })
+  }
+}
+
+interface Failure {
+  readonly error: unknown
+}
+
+/** Who failed alone for a reason unknown. If others are written and it fails again, it is the culprit. */
+class Suspects<D> {
+  /** How many pieces were written. */
+  written = 0
+  readonly #since = new Map<D, number>()
+
+  add(delivery: D): void {
+    if (!this.#since.has(delivery)) this.#since.set(delivery, this.written)
+  }
+
+  isCulprit(delivery: D): boolean {
+    const since = this.#since.get(delivery)
+    return since !== undefined && this.written > since
   }
 }

@@ -51,8 +51,10 @@ export interface Session<D extends Delivery<Message> = Delivery> {
   /**
    * Writes the settlements, in this order, as one step as far as the store can, and answers how many were stale:
    * they changed nothing because the right to settle had passed on. A rejection means the outcome is unknown; the
-   * flow calls again with the same batch, so settling twice must be harmless. Never given a signal: a cancelled
-   * receive does not stop the ack of finished work. `dead` is kept where a person can find and re-arm it.
+   * flow calls again with the same batch, so settling twice must be harmless. When it keeps being rejected, or the error
+   * is permanent, the batch comes again in parts, and the one that is refused alone as `dead` (decision 0030). Never
+   * given a signal: a cancelled receive does not stop the ack of finished work. `dead` is kept where a person can find
+   * and re-arm it.
    */
   settle(batch: readonly Settled<D>[]): Promise<number>
 

@@ -56,6 +56,7 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
     of: ({ lost }) => (lost ? 'error' : 'warn'),
     why: 'error when it is not tried again',
   },
+  'settlement.refused': 'error',
   'messages.handled': 'debug',
   'message.handled': {
     levels: ['debug', 'warn'],

@@ -76,6 +76,15 @@ export const METRICS: readonly Metric[] = [
   },
   {
     kind: 'counter',
+    name: 'waybill_settlements_refused_total',
+    help: 'Messages whose settlement the source refused to write, by what became of them (dead, aside).',
+    labels: ['flow', 'type', 'became'],
+    from: {
+      'settlement.refused': ({ flow, type, dead }, write) => write({ flow, type, became: dead ? 'dead' : 'aside' }, 1),
+    },
+  },
+  {
+    kind: 'counter',
     name: 'waybill_flow_lost_total',
     help: 'Sessions lost: leases, channels, leadership.',
     labels: ['flow'],

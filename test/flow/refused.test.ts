@@ -1,0 +1,198 @@
+import { describe, expect, test } from 'vitest'
+import { RetryLater } from '../../src/core/index.ts'
+import type { Settled } from '../../src/flow/index.ts'
+import { FakeClock } from '../../src/testing/index.ts'
+import { flowOf, type Held, record, Store, stop } from './support.ts'
+
+/** As a database refuses what it can never write. */
+const refusal = (code = '22021') => Object.assign(new Error('refused'), { code, severity: 'ERROR' })
+
+type Refuses = (settled: Settled<Held>) => boolean
+
+/** A source that refuses a whole batch when it refuses one of it, as a statement does. */
+function storeThatRefuses(clock: FakeClock, refuses: Refuses, error: () => unknown = refusal): Store {
+  const store = new Store(clock)
+  store.before.settle = (batch) => {
+    if (batch.some(refuses)) throw error()
+  }
+  return store
+}
+
+const failing = (...ids: string[]) => ({
+  each: ({ message }: Held) => {
+    if (ids.includes(message.id)) throw new Error(`bad text of ${message.id}`)
+  },
+})
+
+const BAD: Refuses = ([, settlement]) => settlement.kind === 'retry'
+
+describe('a settlement that can never be written', () => {
+  test('because of what it says: the message is dead with a plain reason, and the others are settled', async () => {
+    const clock = new FakeClock()
+    const telemetry = record()
+    const store = storeThatRefuses(clock, BAD).addMany(100)
+    const flow = flowOf(clock, store, failing('m17', 'm60'), { concurrency: 100 })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 98 && store.in('dead').length === 2)
+    const [dead] = store.settlements.filter(({ id }) => id === 'm17')
+    expect(dead!.settlement).toMatchObject({ kind: 'dead', reason: 'its settlement was refused: 22021' })
+    expect(telemetry.of('settlement.refused')).toMatchObject([
+      { flow: 'f', id: 'm17', type: 'thing.happened', settlement: 'retry', dead: true },
+      { flow: 'f', id: 'm60', settlement: 'retry', dead: true },
+    ])
+    expect(telemetry.of('message.dead').map(({ id }) => id)).toEqual(['m17', 'm60'])
+    await stop(clock, flow)
+  })
+
+  test('runOnce counts it as dead', async () => {
+    const clock = new FakeClock()
+    const store = storeThatRefuses(clock, BAD).addMany(10)
+    const flow = flowOf(clock, store, failing('m3'))
+    expect(await flow.runOnce()).toEqual({ taken: 10, done: 9, retry: 0, dead: 1, release: 0 })
+    await stop(clock, flow)
+  })
+
+  for (const deadKey of ['block', 'continue'] as const) {
+    test(`of a key: dead, and the key goes on as dead keys do (${deadKey})`, async () => {
+      const clock = new FakeClock()
+      const store = new Store(clock, { deadKey })
+      store.before.settle = (batch) => {
+        if (batch.some(BAD)) throw refusal()
+      }
+      for (let i = 0; i < 5; i++) store.add(`a${i}`, 'a').add(`b${i}`, 'b')
+      const flow = flowOf(clock, store, failing('a1'), { retry: { deadKey } })
+      await flow.start()
+      const done = deadKey === 'block' ? 6 : 9
+      await clock.until(() => store.in('done').length === done)
+      await clock.advance(10_000)
+      expect(store.in('dead')).toEqual(['a1'])
+      expect(store.in('done')).toHaveLength(done)
+      await stop(clock, flow)
+    })
+  }
+
+  test('in no form: it is put aside and told once, the others go on, and the flow stops in time', async () => {
+    const clock = new FakeClock()
+    const telemetry = record()
+    const store = storeThatRefuses(clock, ([{ message }]) => message.id === 'm5').addMany(300)
+    const handled: string[] = []
+    const each = ({ message }: Held) => void handled.push(message.id)
+    const flow = flowOf(clock, store, { each }, { concurrency: 5 })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 299)
+    await clock.advance(600_000)
+    expect(
+      handled.filter((id) => id === 'm5'),
+      'dispatched once in this session',
+    ).toHaveLength(1)
+    expect(telemetry.of('settlement.refused')).toMatchObject([{ id: 'm5', settlement: 'done', dead: false }])
+    expect(telemetry.of('message.dead')).toEqual([])
+    const tries = telemetry.of('flow.settle_failed').filter(({ count }) => count === 1)
+    expect(tries.length, 'tried again, once a minute').toBeGreaterThan(8)
+    expect(tries.length).toBeLessThan(25)
+    const before = clock.monotonic()
+    await stop(clock, flow)
+    expect(clock.monotonic() - before).toBeLessThan(1000)
+  })
+
+  test('and can be later: it is written as it was decided', async () => {
+    const clock = new FakeClock()
+    let broken = true
+    const store = storeThatRefuses(clock, ([{ message }]) => broken && message.id === 'm5').addMany(10)
+    const flow = flowOf(clock, store, { each: () => {} })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 9)
+    await clock.advance(10_000)
+    broken = false
+    await clock.until(() => store.in('done').length === 10, 61_000)
+    expect(store.of('m5')).toEqual(['done'])
+    await stop(clock, flow)
+  })
+
+  test('of many: no more are taken than fit twice, and a person is told', async () => {
+    const clock = new FakeClock()
+    const telemetry = record()
+    const store = storeThatRefuses(clock, () => true).addMany(100)
+    const flow = flowOf(clock, store, { each: () => {} }, { buffer: { count: 12 } })
+    await flow.start()
+    await clock.advance(300_000)
+    expect(store.inHand).toBeLessThanOrEqual(24)
+    expect(telemetry.of('warning').map(({ message }) => message)).toEqual([
+      expect.stringMatching(/nothing more is taken/),
+    ])
+    await stop(clock, flow)
+  })
+
+  test('with an error nobody knows: found when others are written, and put aside', async () => {
+    const clock = new FakeClock()
+    const telemetry = record()
+    const store = storeThatRefuses(
+      clock,
+      ([{ message }]) => message.id === 'm5',
+      () => new Error('hm'),
+    ).addMany(300)
+    const flow = flowOf(clock, store, { each: () => {} })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 299, 120_000)
+    expect(telemetry.of('settlement.refused')).toMatchObject([{ id: 'm5', dead: false }])
+    await stop(clock, flow)
+  })
+
+  test('alone, with an error nobody knows: others that come later are not kept waiting', async () => {
+    const clock = new FakeClock()
+    const store = storeThatRefuses(
+      clock,
+      ([{ message }]) => message.id === 'm0',
+      () => new Error('hm'),
+    ).addMany(1)
+    const flow = flowOf(clock, store, { each: () => {} }, { concurrency: 2 })
+    await flow.start()
+    await clock.advance(60_000)
+    for (let i = 1; i < 50; i++) store.add(`m${i}`)
+    await clock.until(() => store.in('done').length === 49, 300_000)
+    await stop(clock, flow)
+  })
+
+  test('an outage puts nobody aside, however long it takes', async () => {
+    for (const error of [() => new Error('hm'), () => Object.assign(new Error('gone'), { code: 'ECONNREFUSED' })]) {
+      const clock = new FakeClock()
+      const telemetry = record()
+      let away = true
+      const store = storeThatRefuses(clock, () => away, error).addMany(30)
+      const flow = flowOf(clock, store, { each: () => {} })
+      await flow.start()
+      await clock.advance(3_600_000)
+      away = false
+      await clock.until(() => store.in('done').length === 30, 61_000)
+      expect(telemetry.of('settlement.refused')).toEqual([])
+      await stop(clock, flow)
+    }
+  })
+
+  test('a key whose retry cannot be written stands still, without being asked for again and again', async () => {
+    const clock = new FakeClock()
+    const store = storeThatRefuses(clock, ([{ message }]) => message.id === 'a0')
+    for (let i = 0; i < 5; i++) store.add(`a${i}`, 'a')
+    const flow = flowOf(clock, store, failing('a0'))
+    await flow.start()
+    await clock.advance(60_000)
+    expect(store.in('done')).toEqual([])
+    expect(store.events.filter(({ kind }) => kind === 'take').length).toBeLessThan(100)
+    store.add('b0', 'b')
+    await clock.until(() => store.in('done').includes('b0'), 10_000)
+    await stop(clock, flow)
+  })
+})
+
+test('a delay is never longer than a year', async () => {
+  const clock = new FakeClock()
+  const store = new Store(clock).addMany(2)
+  const each = ({ message }: Held) => {
+    if (message.id === 'm0') throw new RetryLater(1e18)
+  }
+  const flow = flowOf(clock, store, { each })
+  await flow.runOnce()
+  const [settled] = store.settlements.filter(({ id }) => id === 'm0')
+  expect(settled!.settlement).toMatchObject({ kind: 'retry', after: 365 * 86_400_000 })
+  await stop(clock, flow)
+})
