@@ -15,7 +15,7 @@ export {
 } from './cloudevents.ts'
 export { type BinaryMessage, fromBinary, toBinary } from './cloudevents-binary.ts'
 export { decodeData, encodeData, isJsonType } from './data.ts'
-export { type Duration, milliseconds } from './duration.ts'
+export { type Duration, LONGEST_DELAY, milliseconds } from './duration.ts'
 export { errorSummaries, errorSummary, MAX_ERROR_LENGTH } from './error-summary.ts'
 export { Reject, Unavailable, WaybillError } from './errors.ts'
 export {

@@ -5,6 +5,7 @@ import {
   classify,
   classifyPublish,
   describe,
+  LONGEST_DELAY,
   RetryLater,
   WaybillError,
 } from '../core/index.ts'
@@ -14,24 +15,29 @@ import { OK, type Outcome, type Publisher, type PublisherLike } from './publishe
 export function outcomeOf(thrown: unknown, kindOf: Classify = classify): Outcome {
   const error = asError(thrown)
   if (error instanceof RetryLater) {
-    return { kind: 'failed', error, after: delayOf(error.delay), ...(error.charged ? {} : { charged: false }) }
+    return { kind: 'failed', error, after: error.delay, ...(error.charged ? {} : { charged: false }) }
   }
   const kind = kindOf(thrown)
   if (kind === 'permanent') return { kind: 'rejected', error }
   return kind === 'down' ? { kind, error } : { kind: 'failed', error }
 }
 
-/** The same outcome, safe to read: a publisher may be foreign. Throws for what is none. */
+/**
+ * The same outcome, safe to read: a publisher may be foreign. What is no outcome costs its own message an attempt, and
+ * nobody else anything.
+ */
 export function checkedOutcome(given: Outcome): Outcome {
   if (given === OK) return given
   const { kind, error, after, charged } = read(given)
   if (kind === 'ok') return OK
   if (kind === 'rejected' || kind === 'down') return { kind, error: asError(error) }
   if (kind === 'failed') {
-    const pause = after === undefined ? {} : { after: delayOf(after) }
+    // What is no delay is not heard.
+    const pause = typeof after === 'number' && after >= 0 ? { after: Math.min(after, LONGEST_DELAY) } : {}
     return { kind, error: asError(error), ...pause, ...(charged === false ? { charged } : {}) }
   }
-  throw noOutcome()
+  const text = 'the publisher returned what is no outcome; its kind must be ok, failed, rejected or down'
+  return { kind: 'failed', error: new WaybillError('BAD_PUBLISHER', text) }
 }
 
 function read(given: unknown): { kind?: unknown; error?: unknown; after?: unknown; charged?: unknown } {
@@ -39,20 +45,8 @@ function read(given: unknown): { kind?: unknown; error?: unknown; after?: unknow
     const { kind, error, after, charged } = given as Record<string, unknown>
     return { kind, error, after, charged }
   } catch {
-    throw noOutcome()
+    return {}
   }
-}
-
-function noOutcome(): WaybillError {
-  const text = 'the publisher answered what is no outcome; its kind must be ok, failed, rejected or down'
-  return new WaybillError('BAD_PUBLISHER', text)
-}
-
-/** The longest pause that every store can hold: a year. */
-const LONGEST = 365 * 86_400_000
-
-function delayOf(after: unknown): number {
-  return typeof after === 'number' && after >= 0 ? Math.min(after, LONGEST) : 0
 }
 
 /**

@@ -1,4 +1,3 @@
-import { LONGEST_DELAY } from '../core/duration.ts'
 import {
   type Backoff,
   type BackoffOptions,
@@ -7,6 +6,7 @@ import {
   checkOptions,
   classifier,
   errorSummary,
+  LONGEST_DELAY,
   oneOf,
   type Random,
   type Settlement,

@@ -1,5 +1,14 @@
 import { setMaxListeners } from 'node:events'
-import { asError, type Backoff, backoff, type Clock, classify, type Message, type Settlement, telemetry } from '../core/index.ts'
+import {
+  asError,
+  type Backoff,
+  backoff,
+  type Clock,
+  classify,
+  type Message,
+  type Settlement,
+  telemetry,
+} from '../core/index.ts'
 import { plainDead } from './refused.ts'
 import type { Delivery, Session, Settled } from './source.ts'
 

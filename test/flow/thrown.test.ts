@@ -65,7 +65,7 @@ describe('what is hard to read', () => {
     const after = store.settlements.map(({ settlement }) =>
       settlement.kind === 'retry' ? settlement.after : undefined,
     )
-    expect(after).toEqual([365 * 86_400_000, 0, 0])
+    expect(after).toEqual([365 * 86_400_000, 1000, 1000])
     await stop(clock, flow)
   })
 })
