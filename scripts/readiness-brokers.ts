@@ -223,7 +223,11 @@ export const brokerRows: Chapter = {
     {
       id: 'MQ-4.4',
       text: 'A publisher may be a plain async function',
-      tests: [by('redis/service')('what forwards is confirmed by the destination only')],
+      tests: [
+        by('relay/function')('a plain async function publishes: what it throws is the outcome of that message alone'),
+        by('relay/function')('a function that returns no promise publishes too'),
+        by('redis/service')('what forwards is confirmed by the destination only'),
+      ],
     },
     {
       id: 'MQ-5',

@@ -55,10 +55,17 @@ const migrate = by('postgres/migrate')
 const outboxSource = by('postgres/source')
 const owner = by('postgres/owner')
 const partitions = by('postgres/partitions')
+const row = by('postgres/row')
 const stats = by('postgres/admin-stats')
 const unit = by('postgres/unit-of-work')
+const claimCost = by('postgres/claim-cost')
+const claims = by('postgres/claims')
 const crash = by('postgres/faults/crash')
+const defaults = by('relay/defaults')
+const dispatch = by('postgres/faults/dispatch')
+const fences = by('postgres/faults/fences')
 const many = by('postgres/faults/many')
+const polling = by('postgres/polling')
 const poison = by('postgres/faults/poison')
 const order = by('postgres/faults/order')
 const anyFailure = by('relay/order')
@@ -66,6 +73,7 @@ const restart = by('postgres/faults/restart')
 const switching = by('postgres/faults/switch')
 const verify = by('postgres/faults/verify')
 const wake = by('postgres/faults/wake')
+const wiring = by('postgres/wiring')
 const writers = by('postgres/faults/writers')
 const zombie = by('postgres/faults/zombie')
 const sqlOf = by('drivers/sql-of')
@@ -80,7 +88,12 @@ const outboxLines: Chapter = {
     {
       id: 'C-1',
       text: 'Backoff and jitter are predictable: the random source is injected',
-      tests: [backoff('grows by its factor up to its maximum'), backoff('adds up to its jitter at random')],
+      tests: [
+        backoff('grows by its factor up to its maximum'),
+        backoff('adds up to its jitter at random'),
+        defaults('tries an event again after 1 s, doubling to 60 s'),
+        defaults('adds up to 200 ms to that, at random'),
+      ],
     },
     {
       id: 'C-2',
@@ -102,6 +115,7 @@ const outboxLines: Chapter = {
       tests: [
         conformance('lease: two relays read at once, and no event goes to both'),
         many('competing, 2 processes: nothing is in flight twice'),
+        claims('a claim under leases passes over what another has locked:'),
       ],
     },
     {
@@ -117,6 +131,7 @@ const outboxLines: Chapter = {
       text: 'Failures are tried again with backoff; at the limit no more, and the row can be found',
       tests: [
         conformance('gives a retry after its delay and not before'),
+        defaults('tries an event again after 1 s, doubling to 60 s'),
         owner('at the attempt limit an event is dead'),
         conformance('keeps what is dead, with the reason, and never gives it'),
       ],
@@ -191,6 +206,7 @@ const middlewareLines: Chapter = {
       tests: [
         middleware('business write, inbox and outputs are one'),
         middleware('nothing of it when the outbox fails'),
+        crash('while it consumes: every effect happens once, and so do its outputs'),
       ],
     },
     {
@@ -219,7 +235,11 @@ const middlewareLines: Chapter = {
     {
       id: 'D-4.1',
       text: 'The outbox is polled at an interval that can be set',
-      tests: [flow('waits longer and longer, up to poll.max'), owner('a row that commits late')],
+      tests: [
+        polling('without wake-ups the table is looked at as often as the relay is told, and no more often'),
+        defaults('looks as often as it is told'),
+        flow('waits longer and longer, up to poll.max'),
+      ],
     },
     {
       id: 'D-4.2',
@@ -247,17 +267,28 @@ const middlewareLines: Chapter = {
     {
       id: 'D-4.6',
       text: 'The batch size can be set',
-      tests: [conformance('gives no more than asked for, by count and by bytes, and at least one')],
+      tests: [
+        polling('no more are taken at once than the relay is told, and not less while there are'),
+        defaults('takes as many at first as it is told, and never more than it is told'),
+        conformance('gives no more than asked for, by count and by bytes, and at least one'),
+      ],
     },
     {
       id: 'D-5.1',
       text: 'Old entries are removed at an interval that can be set',
-      tests: [cleaner('pauses for as long as a batch took, runs every minute, and stops between two batches')],
+      tests: [
+        cleaner('runs as often as it is told, in batches as large as it is told'),
+        cleaner('pauses for as long as a batch took, runs every minute, and stops between two batches'),
+      ],
     },
     {
       id: 'D-5.2',
       text: 'The retention can be set; 7 days for an outbox, 30 for an inbox',
-      tests: [cleaner('a cleaner goes over outbox and inbox until nothing is left, each with its own retention')],
+      tests: [
+        cleaner('removes what was published before the retention, and nothing else'),
+        cleaner('a cleaner goes over outbox and inbox until nothing is left, each with its own retention'),
+        wiring('one cleaner for outbox and inbox, with the retention and the archive the outbox was given'),
+      ],
     },
     {
       id: 'D-5.3',
@@ -271,6 +302,7 @@ const middlewareLines: Chapter = {
       tests: [
         cleaner('two cleaners and many writers: each row once, no pending one touched'),
         cleaner('waits for nobody: rows that another has locked are left to it'),
+        claims('cleaning passes over what another has locked:'),
       ],
     },
     {
@@ -334,14 +366,20 @@ const postgresRows: Chapter = {
         migrate('what is printed is what is run'),
         migrate('a table in use is upgraded in place, with its rows'),
         migrate('modules have tables of their own, in schemas of their own'),
+        migrate('the table name'),
         migrate('a server that is too old is refused'),
       ],
     },
     {
       id: 'PG-2',
-      text: "A row's columns; its state told in one place; changing the reader on a live table republishes nothing",
+      text: "A row's columns and what they may hold; its state told in one place; what is ready costs the same whatever lies before; changing the reader on a live table republishes nothing",
       tests: [
-        enqueue('columns hold what the row says: topic, tenant, aggregate, version, times'),
+        row('has a column for everything the event and its options say'),
+        row('is ready, of no tenant, of version 1 and of the topic of its type when nothing else is said'),
+        row('the table refuses'),
+        row('under a lease the row says since when, until when and under which token'),
+        row('an ack after a retry clears the error, and keeps the attempt'),
+        claimCost('cost the same behind any number of others'),
         conformance('list: every event in its state'),
         conformance('modes: changing the way to read loses nothing and publishes nothing twice'),
         switching('owner, lease, owner: nothing is published again'),
@@ -358,12 +396,19 @@ const postgresRows: Chapter = {
         adminRelay('the same id again changes nothing while ids are kept'),
         enqueue('with a table of ids, events are removed once published'),
         enqueue('a pool is refused'),
+        conformance('a rollback leaves nothing, and the event can be enqueued again'),
+        row('an event that passes through keeps its bytes, and an id that is no UUID'),
+        by('core/name-uuid')('has this one for ever'),
       ],
     },
     {
       id: 'PG-4',
-      text: 'Two readers; dispatch outside of transactions; leases on the database clock, renewed, fenced',
+      text: 'Two readers; dispatch outside of transactions; leases on the database clock, renewed, fenced; the defaults',
       tests: [
+        dispatch('events are dispatched outside of any transaction'),
+        claims('a claim under leases passes over what another has locked:'),
+        fences('a term ends by the clock: a settlement that waited past its end changes nothing'),
+        defaults('a relay that is told nothing'),
         conformance('owner: what a relay settles after another took over changes nothing, and is counted'),
         conformance('lease: what is renewed while it is worked on stays with its relay'),
         conformance('lease: what is settled after the lease ran out is stale'),
@@ -377,7 +422,10 @@ const postgresRows: Chapter = {
       tests: [
         conformance('owner: a session that waits is woken by a commit'),
         owner('started, it is woken by a commit'),
-        wake('an event committed while the relay goes idle is dispatched within 50 ms'),
+        wake('of 1,000 events committed while the relay goes idle none waits for a poll'),
+        wake('while relays are busy writers tell nobody, and the first that finds one idle does'),
+        defaults('looks again after 1 s, doubling to 5 s, while there is nothing'),
+        polling('without wake-ups the table is looked at as often as the relay is told, and no more often'),
         flow('waits longer and longer, up to poll.max, and shortly again after something came'),
         broken('behind a pooler nothing is prepared, and listening is refused'),
         switching('it polls, and an owner says what is lost'),
@@ -387,6 +435,7 @@ const postgresRows: Chapter = {
       id: 'PG-6',
       text: 'A failed message spends an attempt; an outage and a stop spend none; a crash is charged to the culprit alone',
       tests: [
+        row('a retry: with the time, the reason and the attempt, nobody’s any more'),
         owner('an outage spends no attempts'),
         window('takes no success from before for a proof: in an outage nobody is charged'),
         drain('aborts handlers when the grace is over; one that gives up is released, not charged'),
@@ -399,11 +448,14 @@ const postgresRows: Chapter = {
       text: 'Dead events are kept, listed, shown, re-armed, discarded with an audit note; pending ones only by window, after a count',
       tests: [
         admin('lists every state page by page, without payloads, nothing twice'),
+        admin('shows one event with its payload'),
         admin('re-arms one, some and all dead events, which keep their place'),
         admin('discards only the dead that the filter says, with a line in the audit'),
         admin('discards pending events by tenant or topic and window only'),
         admin('replays published events under their ids'),
+        admin('an action and its line in the audit are one'),
         stats('are within 5 %, and labelled'),
+        stats('read no more than they may, however large the table is'),
       ],
     },
     {
@@ -433,13 +485,17 @@ const postgresRows: Chapter = {
       id: 'PG-10',
       text: 'Cleaner in bounded batches, delete-on-publish, time partitions, archive that can be read',
       tests: [
+        cleaner('removes what was published before the retention, and nothing else'),
+        cleaner('two cleaners and many writers: each row once, no pending one touched'),
+        cleaner('pauses for as long as a batch took, runs every minute, and stops between two batches'),
+        claims('cleaning passes over what another has locked:'),
         cleaner('removes at most as many as it may, the oldest first'),
         owner('with deleteOnPublish nothing is left'),
         partitions('are dropped once all in them is published and past the retention'),
-        by('postgres/wiring')(
-          'one cleaner for outbox and inbox, with the retention and the archive the outbox was given',
-        ),
+        partitions('what has no partition is taken in all the same, and removed one by one'),
+        wiring('one cleaner for outbox and inbox, with the retention and the archive the outbox was given'),
         archive('what is read back is what was relayed'),
+        archive('what cannot be written is not removed'),
         archive('killed between the file and the removal: nothing is lost'),
       ],
     },
@@ -451,7 +507,8 @@ const postgresRows: Chapter = {
         inbox('a duplicate leaves the transaction usable'),
         inbox('without id, source or subscriber it is an error that no retry mends'),
         inbox('cleaning takes the old only, so many at a time'),
-        crash('while it consumes: every effect happens once'),
+        crash('while it consumes: every effect happens once, and so do its outputs'),
+        row('has subscriber, source and id as they are, and of what is too long or no text its hash'),
       ],
     },
     {
@@ -461,6 +518,7 @@ const postgresRows: Chapter = {
         middleware('business write, inbox and outputs are one: all of it with the commit, before the ack'),
         middleware('what is missing or in the wrong order fails at the start'),
         middleware('subscriber and topic are chosen'),
+        crash('while it consumes an outbox: every effect happens once, and so do its outputs'),
       ],
     },
     {
@@ -498,7 +556,7 @@ const faultRows: Chapter = {
     {
       id: 'F-1',
       text: 'SIGKILL at each named point of enqueue, take, publish, settle and consume: nothing lost, nothing repeated after the inbox',
-      tests: [crash('a process killed')],
+      tests: [crash('a process killed'), crash('a process that is left alone comes by every point, and by no other,')],
     },
     {
       id: 'F-2',
@@ -570,6 +628,7 @@ const coreRows: Chapter = {
         acking('settles once, whatever the order of calls'),
         acking('a callback that fails is settled nevertheless'),
         acking('acks after every part has, and the first nack settles at once'),
+        source('that cannot be told a settlement is told again until it knows, and telemetry says so'),
       ],
     },
     {
@@ -582,6 +641,9 @@ const coreRows: Chapter = {
       text: 'Pipes with concurrency, bounded buffers and backpressure; a failing source backs off',
       tests: [
         pipes('generate'),
+        pipes('from an iterable'),
+        pipes('sink'),
+        flow('takes no more than the buffer holds, by count'),
         flow('takes no more than the buffer holds, by bytes'),
         keys('has one of a key in flight, others of other keys beside it'),
         source('is opened again and again with growing pauses, not in a hot loop'),
@@ -593,6 +655,8 @@ const coreRows: Chapter = {
       tests: [
         router('the first registered is outermost'),
         router('acking is outside all of it'),
+        router('a commit that fails means no ack'),
+        router('are found by exact type'),
         router('are frozen when the router starts'),
         router('a second one for a type is an error'),
         router('a message no handler knows'),
@@ -612,7 +676,9 @@ const coreRows: Chapter = {
       text: 'Graceful stop, and a whole process in order',
       tests: [
         drain('lets what is in flight finish, gives back the rest at once, and takes no more'),
+        drain('aborts handlers when the grace is over; one that gives up is released, not charged'),
         lifecycle('stops in order: requests, consumers, relays, connections, stores'),
+        lifecycle('SIGTERM ends a process in order, after what is in flight has finished'),
         properties('each message was settled once, or given back, or never taken'),
       ],
     },
@@ -634,6 +700,10 @@ const coreRows: Chapter = {
         routerMiddleware('dead-letter'),
         routerMiddleware('correlation'),
         observability('tracing')('request, message and what follows from it are one trace'),
+        observability('metrics')('counts what was taken, settled, stale and failed, by flow'),
+        observability('metrics')('times are in seconds'),
+        observability('logging')('a record has names, ids, counts and times, and nothing that is undefined'),
+        observability('logging')('the level of an event may depend on it: a retry is a warning, success is not'),
       ],
     },
     {
@@ -642,6 +712,7 @@ const coreRows: Chapter = {
       tests: [
         event('older versions are raised step by step to the newest'),
         event('an unknown newer version is tried with the newest known schema'),
+        event('what says no version is of version 1'),
         event('invalid data is permanent'),
         router('versions'),
       ],
