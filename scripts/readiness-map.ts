@@ -156,6 +156,8 @@ const middlewareLines: Chapter = {
       tests: [
         migrate('create the tables, and change nothing when run again'),
         migrate('what is printed is what is run'),
+        row('has a column for everything the event and its options say'),
+        row('has subscriber, source and id as they are, and of what is too long or no text its hash'),
       ],
     },
     {
@@ -464,6 +466,8 @@ const postgresRows: Chapter = {
       tests: [
         owner('a key waits for its failed event, in order; other keys go on'),
         owner('a dead event blocks its key until it is discarded, or re-armed in its place'),
+        by('postgres/dead-key')('what is enqueued later waits, and goes on in order when that is re-armed'),
+        by('postgres/dead-key')('what is scheduled waits too when its time has come'),
         owner('with deadKey: continue a key goes on without its dead event'),
         order('a number drawn early and committed late goes out before the next of its key'),
         enqueue('serialize: numbers of one key are in commit order, whoever began first'),

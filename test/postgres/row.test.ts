@@ -1,3 +1,4 @@
+import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { Message, outboxSource, RetryLater, type Settlement } from '../../src/index.ts'
 import { outboxOn, Placed, type TestOutbox } from './support.ts'
@@ -224,14 +225,18 @@ describe('the row of an inbox', () => {
       ['€'.repeat(256)]: 'sha256:81792585243afadeb76fbc2553f0d2eabdfc7f5fa1e812d0d0aa92a8a38541b1',
       'a\0b': 'sha256:d06c13d806836ab3011b178376b23276469c411c1c199ec8fbfd3a4a5b2b95e3',
     }
+    // Another connection than the one that made the table.
+    const other = new pg.Client({ connectionString: t.database.url })
+    await other.connect()
     for (const [id, kept] of Object.entries(ids)) {
       const received = t.db.withTransaction((tx) =>
         t.db.inbox.receive(tx, { subscriber: 'billing', source: '/shop', id }),
       )
       expect(await received).toBe('new')
-      const { rows } = await t.pool.query('SELECT subscriber, source, message_id FROM processed_messages')
+      const { rows } = await other.query('SELECT subscriber, source, message_id FROM processed_messages')
       expect(rows).toEqual([{ subscriber: 'billing', source: '/shop', message_id: kept }])
       await t.pool.query('TRUNCATE processed_messages')
     }
+    await other.end()
   })
 })
