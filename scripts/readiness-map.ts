@@ -124,6 +124,7 @@ const outboxLines: Chapter = {
       tests: [
         conformance('lease: what a relay lets run out goes to another, and counts as an attempt'),
         conformance('owner: when a relay dies the next gets what it had in hand'),
+        claims('leased, run out for the first time'),
       ],
     },
     {

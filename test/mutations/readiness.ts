@@ -209,4 +209,13 @@ RETURNING sequence::text AS sequence{{waking}}`,
     test: 'test/flow/drain.test.ts',
     expects: 'lets what is in flight finish',
   },
+  {
+    name: 'C-5: what a relay let run out is never taken over',
+    file: SQL,
+    find: `WHERE state = 'leased' AND available_at <= (SELECT clock_timestamp()) AND attempts = 0`,
+    replace: `WHERE state = 'leased' AND available_at IS NULL AND attempts = 0`,
+    test: 'test/postgres/claims.test.ts',
+    expects: 'run out for the first time',
+    needs: postgres,
+  },
 ]
