@@ -22,8 +22,8 @@ const MAX_CAUSES = 3
 export function errorSummary(error: unknown): string {
   const [first, ...causes] = errorSummaries(error)
   let text = causes.length === 0 ? first! : bounded(first!, MAX_FIRST)
-  // Some of ours repeat their cause.
-  for (const cause of causes) if (!text.includes(cause)) text += ` < ${cause}`
+  // Some of ours repeat the text of their cause.
+  for (const cause of causes) if (!text.includes(cause.slice(cause.indexOf(': ') + 1))) text += ` < ${cause}`
   return bounded(text, MAX_ERROR_LENGTH)
 }
 

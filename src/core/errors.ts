@@ -26,9 +26,14 @@ export class Reject extends WaybillError {
  * not to blame: nobody is charged, the flow pauses and probes.
  */
 export class Unavailable extends WaybillError {
+  /** Milliseconds before which another try is in vain; the flow pauses at least so long. */
+  readonly after: number | undefined
+
   /** `code` where programs should tell it from others: what it means for the message stays the same. */
-  constructor(reason: string, options?: { cause?: unknown; code?: string }) {
-    super(options?.code ?? 'UNAVAILABLE', reason, options)
+  constructor(reason: string, options: { cause?: unknown; code?: string; after?: number } = {}) {
+    const { after, code = 'UNAVAILABLE', ...rest } = options
+    super(code, reason, rest)
     this.name = 'Unavailable'
+    this.after = after
   }
 }

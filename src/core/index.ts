@@ -44,7 +44,7 @@ export {
   telemetry,
   warnOnce,
 } from './telemetry.ts'
-export { asError, causesOf } from './thrown.ts'
+export { asError, causesOf, pauseAfter } from './thrown.ts'
 export { formatUuid, isUuid, uuidv7 } from './uuid.ts'
 export type { OnNewer } from './versions.ts'
 export { unlessAborted, whenAborted } from './when-aborted.ts'

@@ -19,7 +19,8 @@ export function patternOf(where: string, pattern: unknown): (name: string) => bo
   }
   if (!rest && !parts.includes('*')) return (name) => name === pattern
   return (name) => {
-    const given = name.split('.')
+    // No more parts than are compared: names come from other people's messages.
+    const given = name.split('.', parts.length + 1)
     if (rest ? given.length < parts.length : given.length !== parts.length) return false
     return parts.every((part, i) => part === '*' || part === given[i])
   }

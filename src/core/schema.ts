@@ -30,6 +30,7 @@ export function isSchema(value: unknown): value is StandardSchema {
 }
 
 const MOST_ISSUES = 10
+const LONGEST_MESSAGE = 2000
 
 /** What is wrong with `value`, as paths and the schema's messages; values a message repeats are cut out of it. */
 export function issueList(issues: readonly SchemaIssue[], value: unknown): string {
@@ -53,6 +54,8 @@ function at(value: unknown, path: readonly PropertyKey[]): unknown {
 
 /** Some libraries say what they received, and payloads must not reach logs and error columns. */
 function withoutValues(message: string, value: unknown): string {
+  // So long only with values in it; and to look for each of them would take long.
+  if (message.length > LONGEST_MESSAGE) return '…'
   const was = message.endsWith(')') ? message.indexOf(' (was ') : -1
   let text = was < 0 ? message : message.slice(0, was)
   for (const leaf of leaves(value, [])) {

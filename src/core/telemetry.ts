@@ -53,7 +53,7 @@ export interface TelemetryEvents {
     count: number
     took: number
   }
-  /** One message was handled. Published only when somebody listens. */
+  /** One message was handled. Published only when somebody listens. `topic` is its routing key or subject, if known. */
   'message.handled': {
     flow: string
     type: string
@@ -62,6 +62,7 @@ export interface TelemetryEvents {
     took: number
     attempt: number
     tenant: string | undefined
+    topic?: string | undefined
     error: unknown
   }
   'message.dead': {
@@ -71,9 +72,18 @@ export interface TelemetryEvents {
     reason: string
     attempt: number
     tenant: string | undefined
+    topic?: string | undefined
   }
   /** A message failed alone, again and again, where others did not: it is charged. */
-  'message.suspected': { flow: string; type: string; id: string; error: unknown }
+  'message.suspected': {
+    flow: string
+    type: string
+    id: string
+    error: unknown
+    attempt?: number | undefined
+    tenant?: string | undefined
+    topic?: string | undefined
+  }
   /** A per-message acknowledgement failed. */
   'ack.failed': { type: string; id: string; error: unknown }
   'router.unknown_type': { router: string; type: string; id: string; policy: string }
@@ -137,7 +147,8 @@ function open<Name extends TelemetryName>(name: Name): TelemetryChannel<Name> {
     subscribe(listener) {
       const wrapped = (event: unknown) => {
         try {
-          listener(event as TelemetryEvents[Name])
+          const result = listener(event as TelemetryEvents[Name]) as unknown
+          if (result instanceof Promise) result.catch(() => {})
         } catch {
           // Node would raise this as an uncaught exception: watching must not end what is watched.
         }

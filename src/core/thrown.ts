@@ -6,7 +6,18 @@ import { RetryLater } from './retry-later.ts'
 const DEPTH = 8
 
 /** All that is ever read of a foreign error. */
-const FIELDS = ['name', 'message', 'code', 'cause', 'errors', 'severity', 'routine', 'delay', 'charged'] as const
+const FIELDS = [
+  'name',
+  'message',
+  'code',
+  'cause',
+  'errors',
+  'severity',
+  'routine',
+  'delay',
+  'charged',
+  'after',
+] as const
 type Field = (typeof FIELDS)[number]
 
 /**
@@ -33,6 +44,14 @@ export function causesOf(given: unknown): readonly Error[] {
     chain.push(at)
   }
   return chain
+}
+
+/** How long a try after this error is in vain, in milliseconds: what an Unavailable says. */
+export function pauseAfter(error: unknown): number {
+  for (const one of causesOf(error)) {
+    if (one instanceof Unavailable && typeof one.after === 'number' && one.after > 0) return one.after
+  }
+  return 0
 }
 
 /** The first of those an AggregateError holds. */

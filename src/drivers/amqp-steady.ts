@@ -1,5 +1,5 @@
 import { type Backoff, type Clock, errorSummary, Unavailable, type WaybillError } from '../core/index.ts'
-import { type AmqpClient, type AmqpConnection, onEnd } from './amqp.ts'
+import { type AmqpClient, type AmqpConnection, onEnd, serverSaid } from './amqp.ts'
 
 export interface SteadyAmqpSettings {
   readonly client: AmqpClient
@@ -94,8 +94,9 @@ export class SteadyAmqp {
     } catch (error) {
       this.#current = undefined
       this.#failures++
-      this.#notBefore = clock.monotonic() + backoff(this.#failures)
-      throw signal.aborted ? signal.reason : connectError(url, error)
+      const after = backoff(this.#failures)
+      this.#notBefore = clock.monotonic() + after
+      throw signal.aborted ? signal.reason : connectError(url, error, after)
     }
   }
 
@@ -134,9 +135,10 @@ export class SteadyAmqp {
       // One that goes as soon as it has come is as good as one that did not come.
       const lived = clock.monotonic() - since
       this.#failures = lived > backoff(this.#failures + 1) ? 1 : this.#failures + 1
-      this.#notBefore = clock.monotonic() + backoff(this.#failures)
-      const why = error === undefined ? 'it was closed' : errorSummary(error)
-      lost.abort(new Unavailable(`the connection to RabbitMQ is lost: ${why}`, { cause: error }))
+      const after = backoff(this.#failures)
+      this.#notBefore = clock.monotonic() + after
+      const why = error === undefined ? 'it was closed' : serverSaid(error)
+      lost.abort(new Unavailable(`the connection to RabbitMQ is lost: ${why}`, { cause: error, after }))
     })
     return open
   }
@@ -165,12 +167,12 @@ async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
 }
 
 /** What went wrong and what to look at. Never with the password. */
-function connectError(url: string, error: unknown): WaybillError {
+function connectError(url: string, error: unknown, after: number): WaybillError {
   const { protocol, host, pathname, username } = new URL(url)
   const where = `${protocol}//${host}${pathname}`
   const text = error instanceof Error ? error.message : String(error)
   const because = (advice: string) =>
-    new Unavailable(`cannot connect to RabbitMQ at ${where}: ${advice}`, { cause: error })
+    new Unavailable(`cannot connect to RabbitMQ at ${where}: ${advice}`, { cause: error, after })
   if (/ACCESS[-_]REFUSED|\b403\b/.test(text)) {
     return because(`user ${JSON.stringify(username || 'guest')} was refused; check name, password and permissions`)
   }

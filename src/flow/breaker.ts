@@ -1,4 +1,4 @@
-import { type Clock, telemetry } from '../core/index.ts'
+import { type Clock, pauseAfter, telemetry } from '../core/index.ts'
 import type { RetryPolicy } from './retry-policy.ts'
 import type { Window } from './window.ts'
 
@@ -27,7 +27,7 @@ export class Breaker {
   pause(error: unknown): number {
     const { flow, window, retry, clock } = this.#settings
     const { failures, era } = window
-    const retryIn = retry.breaker(failures)
+    const retryIn = Math.max(retry.breaker(failures), pauseAfter(error))
     this.paused = true
     this.#since ??= clock.monotonic()
     telemetry['flow.paused'].publish({ flow, error, retryIn, failures })

@@ -4,6 +4,7 @@ import {
   describe,
   errorSummary,
   type Message,
+  pauseAfter,
   systemClock,
   telemetry,
   WaybillError,
@@ -110,7 +111,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       } catch (error) {
         if (signal.aborted) return
         failures++
-        const retryIn = this.#limits.retry.breaker(failures)
+        const retryIn = Math.max(this.#limits.retry.breaker(failures), pauseAfter(error))
         telemetry['flow.open_failed'].publish({ flow: this.name, error: asError(error), retryIn })
         await this.clock.sleep(retryIn, signal)
         continue

@@ -6,6 +6,7 @@ import type { RetryPolicy } from './retry-policy.ts'
 import { Settler } from './settler.ts'
 import type { Delivery, Session, Settled, SourceFeatures } from './source.ts'
 import type { Tally } from './step.ts'
+import { topicOfDelivery } from './topic.ts'
 
 export interface HandSettings {
   readonly flow: string
@@ -304,7 +305,7 @@ export class Hand<D extends Delivery<Message>> {
 
   #tellDead(delivery: D, reason: string): void {
     const { type, id, tenant } = delivery.message
-    const attempt = delivery.attempts + 1
-    telemetry['message.dead'].publish({ flow: this.#settings.flow, type, id, reason, attempt, tenant })
+    const about = { type, id, tenant, topic: topicOfDelivery(delivery), attempt: delivery.attempts + 1 }
+    telemetry['message.dead'].publish({ flow: this.#settings.flow, reason, ...about })
   }
 }

@@ -1,5 +1,6 @@
 import { type Clock, type Message, type Settlement, telemetry } from '../core/index.ts'
 import type { Delivery } from './source.ts'
+import { topicOfDelivery } from './topic.ts'
 
 type Result = Settlement['kind']
 
@@ -48,9 +49,10 @@ export class Handled<D extends Delivery<Message>> {
       else for (const group of groups(run, result, took)) this.#publish(group)
     }
     if (!telemetry['message.handled'].active) return
-    for (const { message, attempts } of run) {
-      const { type, id, tenant } = message
-      const about = { type, id, tenant, result, took, attempt: attempts + 1, error }
+    for (const delivery of run) {
+      const { type, id, tenant } = delivery.message
+      const topic = topicOfDelivery(delivery)
+      const about = { type, id, tenant, topic, result, took, attempt: delivery.attempts + 1, error }
       telemetry['message.handled'].publish({ flow: this.#flow, ...about })
     }
   }

@@ -25,7 +25,7 @@ export type { Delivery, Demand, Session, Settled, Source, SourceDefaults, Source
 export type { BatchStep, EachStep, HandleMany, HandleOne, Step, Tally } from './step.ts'
 export { takeFrom } from './take-from.ts'
 export { Task, type TaskOptions } from './task.ts'
-export { setTopic, topicOf } from './topic.ts'
+export { setTopic, topicOf, topicOfDelivery } from './topic.ts'
 export { Waiters } from './waiters.ts'
 export { Window } from './window.ts'
 export { PHASES, type Phase, Worker } from './worker.ts'

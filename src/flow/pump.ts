@@ -8,6 +8,7 @@ import type { Outcome } from './publisher.ts'
 import { sharedController } from './shared-signal.ts'
 import type { Delivery, Session } from './source.ts'
 import { type HandleMany, type HandleOne, promiseOf, type Step } from './step.ts'
+import { topicOfDelivery } from './topic.ts'
 import type { Window } from './window.ts'
 
 export interface PumpSettings<D extends Delivery<Message>> extends HandSettings, BreakerSettings {
@@ -270,8 +271,9 @@ export class Pump<D extends Delivery<Message>> {
   /** It failed although nothing else was in flight; see Window. */
   #fellAlone(delivery: D, error: unknown, began: number): void {
     if (this.#window.failedAlone(delivery.message.id)) {
-      const { type, id } = delivery.message
-      telemetry['message.suspected'].publish({ flow: this.#settings.flow, type, id, error })
+      const { type, id, tenant } = delivery.message
+      const about = { type, id, tenant, topic: topicOfDelivery(delivery), attempt: delivery.attempts + 1 }
+      telemetry['message.suspected'].publish({ flow: this.#settings.flow, error, ...about })
       this.hand.fail([delivery], { kind: 'failed', error }, began)
       this.breaker.pause(error)
       return

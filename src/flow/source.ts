@@ -12,6 +12,8 @@ export interface Delivery<M extends Message = RawMessage> {
   attempts: number
   /** What it counts against the byte limits. */
   readonly size: number
+  /** Where it was sent: a routing key, a Kafka topic, a subject. Absent: what the message itself says. */
+  readonly topic?: string
 }
 
 export type Settled<D> = readonly [delivery: D, settlement: Settlement]

@@ -7,6 +7,11 @@ export function topicOf(message: Message): string {
   return message.local(TOPIC) ?? message.type
 }
 
+/** The topic, routing key or subject of a delivery, for logs and traces. */
+export function topicOfDelivery({ topic, message }: { topic?: string; message: Message }): string {
+  return topic ?? topicOf(message)
+}
+
 export function setTopic(message: Message, topic: string): void {
   if (topic !== message.type) message.setLocal(TOPIC, topic)
 }

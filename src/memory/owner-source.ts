@@ -170,7 +170,9 @@ export class OwnerSession implements Session<MemoryDelivery> {
     row.hand = undefined
     if (row.attempts >= attempts) table.become(row, 'dead')
     else table.become(row, 'retrying', table.now() + delay)
-    telemetry['message.suspected'].publish({ flow: table.name, type: row.message.type, id: eventId, error })
+    const { type, tenant } = row.message
+    const about = { type, id: eventId, tenant, topic: row.topic, attempt: row.attempts }
+    telemetry['message.suspected'].publish({ flow: table.name, error, ...about })
   }
 
   #lose(code: string, reason: string): void {

@@ -172,9 +172,9 @@ export class Table {
     else if (lane.empty) this.#keys.delete(key!)
   }
 
-  #tellDead({ eventId: id, message, attempts: attempt, lastError, tenant }: Row): void {
-    const dead = { flow: this.name, type: message.type, id, reason: lastError!, attempt, tenant: tenant || undefined }
-    telemetry['message.dead'].publish(dead)
+  #tellDead({ eventId: id, message, attempts: attempt, lastError, tenant, topic }: Row): void {
+    const dead = { type: message.type, id, reason: lastError!, attempt, tenant: tenant || undefined, topic }
+    telemetry['message.dead'].publish({ flow: this.name, ...dead })
   }
 }
 

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import {
   checkOptions,
   errorSummaries,
@@ -31,6 +32,11 @@ export interface LogOptions {
   level?: LogLevel
   /** Only these flows, routers and workers. Events that belong to none of them are always written. */
   flows?: readonly string[]
+  /**
+   * How tenants are written: as they are (`show`, default), as a hash that is the same in every line (`hash`), not at all
+   * (`hide`), or as your function says. A hash of a short name can be guessed: give a function with a key of your own.
+   */
+  tenant?: 'show' | 'hash' | 'hide' | ((tenant: string) => string)
 }
 
 type EventLevel<Event> =
@@ -93,7 +99,8 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
  * way to stop. A logger that throws harms nobody.
  */
 export function logTo(logger: FieldsLogger | TextLogger | LogFunction, options: LogOptions = {}): () => void {
-  checkOptions('logTo', options, ['level', 'flows'])
+  checkOptions('logTo', options, ['level', 'flows', 'tenant'])
+  const mask = maskOf(options.tenant ?? 'show')
   const write = writerOf(logger)
   const least = LOG_LEVELS.indexOf(oneOf('logTo: level', options.level ?? 'info', LOG_LEVELS))
   const flows = options.flows === undefined ? undefined : new Set(options.flows)
@@ -104,12 +111,43 @@ export function logTo(logger: FieldsLogger | TextLogger | LogFunction, options: 
     if (LOG_LEVELS.indexOf(highest) < least) return []
     return telemetry[name].subscribe((event: object) => {
       const actual = typeof level === 'string' ? level : level.of(event)
-      if (LOG_LEVELS.indexOf(actual) < least || (flows !== undefined && !belongs(event, flows))) return
-      write(actual, TELEMETRY_PREFIX + name, fieldsOf(event))
+      if (LOG_LEVELS.indexOf(actual) < least || (flows !== undefined && !belongs(event, flows))) return undefined
+      // A promise is watched like the rest.
+      return write(actual, TELEMETRY_PREFIX + name, masked(fieldsOf(event), mask))
     })
   })
   return () => {
     for (const stop of stops) stop()
+  }
+}
+
+type Mask = ((tenant: string) => string | undefined) | undefined
+
+function maskOf(given: NonNullable<LogOptions['tenant']>): Mask {
+  if (typeof given === 'function') return given
+  const how = oneOf('logTo: tenant', given, ['show', 'hash', 'hide'])
+  if (how === 'show') return undefined
+  return how === 'hide' ? () => undefined : hashed
+}
+
+function hashed(tenant: string): string {
+  return createHash('sha256').update(tenant).digest('hex').slice(0, 16)
+}
+
+function masked(fields: LogFields, mask: Mask): LogFields {
+  const { tenant, ...rest } = fields
+  if (mask === undefined || typeof tenant !== 'string') return fields
+  const shown = attemptMask(mask, tenant)
+  return shown === undefined ? rest : { ...rest, tenant: shown }
+}
+
+/** One that throws hides the tenant, and not the line. */
+function attemptMask(mask: NonNullable<Mask>, tenant: string): string | undefined {
+  try {
+    const shown = mask(tenant)
+    return shown === undefined ? undefined : bounded(String(shown))
+  } catch {
+    return undefined
   }
 }
 
@@ -132,6 +170,7 @@ function writerOf(logger: FieldsLogger | TextLogger | LogFunction): LogFunction 
 
 /** Ids and types come from other people's messages: a long one must not fill the log. */
 const MAX_TEXT = 200
+const MAX_REASON = 600
 
 /** An event as flat fields. Whatever is not a plain value is left out; errors become their summary. */
 export function fieldsOf(event: object): LogFields {
@@ -140,7 +179,7 @@ export function fieldsOf(event: object): LogFields {
     if (value === undefined) continue
     // Also when it is a text: somebody threw it, and it may be the data.
     if (name === 'error' || (name === 'reason' && typeof value !== 'string')) addError(fields, name, value)
-    else if (typeof value === 'string') fields[name] = name === 'reason' ? value : bounded(value)
+    else if (typeof value === 'string') fields[name] = bounded(value, name === 'reason' ? MAX_REASON : MAX_TEXT)
     else if (typeof value === 'number') fields[name] = Math.round(value * 1000) / 1000
     else if (typeof value === 'boolean') fields[name] = value
   }
@@ -153,8 +192,8 @@ function addError(fields: Record<string, string | number | boolean>, name: strin
   if (causes.length > 0) fields['cause'] = causes.join(' < ')
 }
 
-function bounded(text: string): string {
-  return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT - 1)}…` : text
+function bounded(text: string, most = MAX_TEXT): string {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text
 }
 
 /** `waybill:flow.paused flow=billing failures=3`: text that could break the line or the form is quoted. */

@@ -82,6 +82,7 @@ export function tracing<C>(options: TracingOptions<C>): Middleware {
         'messaging.operation.name': 'process',
         'messaging.operation.type': 'process',
         'messaging.consumer.group.name': context.router,
+        'messaging.destination.name': context.topic ?? message.type,
         'messaging.message.id': message.id,
         'cloudevents.event_id': message.id,
         'cloudevents.event_source': message.source,

@@ -19,6 +19,7 @@ import {
   type FlowSettings,
   type PublisherLike,
   type Source,
+  topicOfDelivery,
 } from '../flow/index.ts'
 import { Batcher } from './batcher.ts'
 import { type Outputs, outputList } from './middleware.ts'
@@ -69,8 +70,12 @@ export function stepOf(router: Routes, strategy: AckStrategy, forward: Forward):
   if (strategy === 'success') {
     const { name } = router
     return {
-      each: ({ message, attempts }, signal) =>
-        router.handle(message, { signal, attempt: attempts + 1, router: name, ack: notManual, nack: notManual }),
+      each: (delivery, signal) => {
+        const { message, attempts } = delivery
+        const topic = topicOfDelivery(delivery)
+        const context = { signal, attempt: attempts + 1, topic, router: name, ack: notManual, nack: notManual }
+        return router.handle(message, context)
+      },
       after: (outputs) => sendOn(outputs as Outputs, forward),
     }
   }
@@ -108,7 +113,7 @@ function settledByAck(
     const attempt = delivery.attempts + 1
     const manual = strategy === 'manual'
     const { ack, nack } = manual ? whole : NOT_MANUAL
-    const context = { signal, attempt, router: router.name, ack, nack }
+    const context = { signal, attempt, topic: topicOfDelivery(delivery), router: router.name, ack, nack }
     Promise.resolve()
       .then(() => router.handle(message, context))
       .then((outputs) => (manual ? sendOn(outputs, forward) : passOn(outputs, whole, forward)))

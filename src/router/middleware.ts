@@ -6,6 +6,8 @@ export interface Context {
   readonly signal: AbortSignal
   /** 1 for the first try. */
   readonly attempt: number
+  /** The topic, routing key or subject it came by. */
+  readonly topic?: string
   /** The router's name: the subscriber an inbox knows it by. */
   readonly router: string
   /** With `ack: 'manual'` only: settles the message. Whichever comes first counts. */

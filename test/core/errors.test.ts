@@ -151,6 +151,42 @@ describe('the summary of an error', () => {
     ],
     ['a long quoted text', new Error(`bad "${'4111'.repeat(20)}" here`), 'Error: bad "…" here'],
     ['an object', new Error(`bad row {"card":"${'4111'.repeat(20)}"}`), 'Error: bad row …'],
+    ['a short object', new Error('refused {"card":"4111"}'), 'Error: refused …'],
+    ['a list', new Error('refused [4111]'), 'Error: refused …'],
+    ['a Reject with an object', new Reject('refused {"card":"4111"}'), 'Reject [REJECTED]: refused …'],
+    ['a short quoted word', new Error('refused "4111" twice'), 'Error: refused "…" twice'],
+    ['a word in single quotes', new Error("refused '4111' twice"), 'Error: refused "…" twice'],
+    ['quotes in quotes', new Error('no uuid: "a"4111 secret"b"'), 'Error: no uuid: "…"'],
+    ['a quote that is not closed', new Error('refused "4111 secret'), 'Error: refused "…"'],
+    ['a quote whose end was cut off', new Error(`a "b" refused "4111 secret${' '.repeat(3000)}"`), 'cut'],
+    ['other quotes', new Error('ungültig: »4111« hier'), 'Error: ungültig: "…" hier'],
+    ['an apostrophe', new Error("can't connect, it's away"), "Error: can't connect, it's away"],
+    [
+      'names of a schema',
+      new Error('null value in column "paid" of relation "invoices" violates not-null constraint'),
+      'Error: null value in column "paid" of relation "invoices" violates not-null constraint',
+    ],
+    ['a number where a name should be', new Error('column "4111"'), 'cut'],
+    ['a code that is none', error({ code: '4111 secret' }), 'Error: failed'],
+    ['a name that is none', error({ name: '{"card":"4111"}' }), 'Error: failed'],
+    [
+      'the cause',
+      new TypeError('fetch failed', { cause: error({ code: 'ECONNREFUSED' }, 'connect ECONNREFUSED 127.0.0.1:9') }),
+      'TypeError: fetch failed < Error [ECONNREFUSED]: connect ECONNREFUSED 127.0.0.1:9',
+    ],
+    [
+      'what several addresses said',
+      new TypeError('fetch failed', {
+        cause: Object.assign(new AggregateError([new Error('connect ECONNREFUSED ::1:9')]), { code: 'ECONNREFUSED' }),
+      }),
+      'TypeError: fetch failed < AggregateError [ECONNREFUSED] < Error: connect ECONNREFUSED ::1:9',
+    ],
+    [
+      'a cause that is repeated',
+      new Unavailable('no answer: Error [X]: away', { cause: error({ code: 'X' }, 'away') }),
+      'Unavailable [UNAVAILABLE]: no answer: Error [X]: away',
+    ],
+    ['what no store can hold', new Error('a\0b\ud800c\u0007'), 'Error: a b\ufffdc'],
   ])('%s', (_, given, expected) => {
     const summary = errorSummary(given)
     if (expected === 'cut') expect(summary).not.toMatch(/4111|secr/)
@@ -159,6 +195,9 @@ describe('the summary of an error', () => {
 
   test('is bounded', () => {
     expect(errorSummary(new Error('word '.repeat(1000)))).toHaveLength(MAX_ERROR_LENGTH)
+    const caused = new Error('word '.repeat(1000), { cause: new Error('the reason') })
+    expect(errorSummary(caused)).toMatch(/… < Error: the reason$/)
+    expect(errorSummary(new Error('💥'.repeat(1000)))).not.toMatch(/\p{Cs}/u)
   })
 
   test('never reads what drivers say about the row', () => {

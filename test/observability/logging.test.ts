@@ -3,7 +3,8 @@ import pino from 'pino'
 import { afterEach, describe, expect, test } from 'vitest'
 import { TELEMETRY_NAMES, telemetry, Unavailable } from '../../src/core/index.ts'
 import { EVENT_LEVELS, LOG_LEVELS, type LogFields, type LogLevel, logTo } from '../../src/observability/index.ts'
-import { billing, everyKind, listSource, SECRET } from './support.ts'
+import { Router } from '../../src/router/index.ts'
+import { billing, everyKind, listSource, OrderPlaced, SECRET } from './support.ts'
 
 let stop = () => {}
 afterEach(() => stop())
@@ -49,6 +50,59 @@ describe('logTo', () => {
       error: 'Unavailable [UNAVAILABLE]: publishing to shop failed',
       cause: 'Error [ECONNREFUSED]: connect ECONNREFUSED',
     })
+  })
+
+  test.each<[string, unknown, object]>([
+    ['a text', 'card 4111', { error: 'Error: non-error thrown (string)' }],
+    ['a number', 4111, { error: 'Error: non-error thrown (number)' }],
+    ['a Proxy', new Proxy(new Error('4111'), { get: () => expect.fail('read') }), { error: expect.any(String) }],
+    ['a getter that throws', getter(), { error: 'Error: its message cannot be read' }],
+  ])('what was thrown is never shown as it is: %s', (_, error, fields) => {
+    const lines = collect()
+    telemetry['flow.paused'].publish({ flow: 'billing', error, retryIn: 200, failures: 1 })
+    telemetry['flow.lost'].publish({
+      flow: 'billing',
+      inHand: 1,
+      reason: error === 'card 4111' ? new Error('x') : error,
+    })
+    expect(lines[0]?.fields).toMatchObject(fields)
+    expect(JSON.stringify(lines)).not.toContain('4111')
+  })
+
+  test('a handler that throws nothing at all has an error in its line', async () => {
+    const lines = collect({ level: 'debug' })
+    const router = new Router('billing').on(OrderPlaced, () => {
+      throw undefined
+    })
+    const consumer = router.consume(listSource([OrderPlaced({ orderId: '1', card: SECRET })]))
+    await consumer.runOnce()
+    await consumer.stop()
+    const line = lines.find(({ text }) => text === 'waybill:message.handled')
+    expect(line?.fields).toMatchObject({ result: 'retry', error: 'Error: non-error thrown (undefined)' })
+  })
+
+  test.each<[string, Parameters<typeof logTo>[1], string | undefined]>([
+    ['shown by default', {}, 'acme'],
+    ['shown', { tenant: 'show' }, 'acme'],
+    ['hashed, the same each time', { tenant: 'hash' }, '822b33ad87c148a0'],
+    ['hidden', { tenant: 'hide' }, undefined],
+    ['as a function says', { tenant: (tenant) => `${tenant[0]}…` }, 'a…'],
+    [
+      'hidden where that throws',
+      {
+        tenant: () => {
+          throw new Error('no key')
+        },
+      },
+      undefined,
+    ],
+  ])('a tenant is %s', (_, options, expected) => {
+    const lines = collect({ level: 'debug', ...options })
+    const about = { flow: 'billing', type: 't', id: '1', attempt: 1, tenant: 'acme', topic: 'orders' }
+    telemetry['message.dead'].publish({ ...about, reason: 'Error: no' })
+    telemetry['message.suspected'].publish({ ...about, error: new Error('no') })
+    expect(lines.map(({ fields }) => fields['tenant'])).toEqual([expected, expected])
+    expect(lines.map(({ fields }) => fields['topic'])).toEqual(['orders', 'orders'])
   })
 
   test('the level of an event may depend on it: a retry is a warning, success is not', () => {
@@ -101,6 +155,17 @@ describe('logTo', () => {
     expect(String(lines[0]?.fields['id']).length).toBe(200)
   })
 
+  test('a logger whose promise rejects harms nobody', async () => {
+    const unhandled: unknown[] = []
+    const onUnhandled = (reason: unknown) => unhandled.push(reason)
+    process.on('unhandledRejection', onUnhandled)
+    stop = logTo((async () => Promise.reject(new Error('disk full'))) as never)
+    telemetry['worker.started'].publish({ worker: 'w' })
+    await new Promise((resolve) => setImmediate(resolve))
+    process.off('unhandledRejection', onUnhandled)
+    expect(unhandled).toEqual([])
+  })
+
   test('a logger that throws harms nobody', () => {
     stop = logTo(() => {
       throw new Error('disk full')
@@ -111,6 +176,7 @@ describe('logTo', () => {
   test('what is no logger, and an unknown option, are refused', () => {
     // @ts-expect-error no debug
     expect(() => logTo({ info: () => {} })).toThrow('the logger has no debug()')
+    expect(() => logTo(console, { tenant: 'hiden' as never })).toThrow('did you mean "hide"?')
     expect(() => logTo(console, { level: 'wran' as never })).toThrow('did you mean "warn"?')
     expect(() => logTo(console, { flow: [] } as never)).toThrow('did you mean "flows"?')
   })
@@ -161,3 +227,11 @@ test('with pino: records with fields, and no payload in any of them, whatever ha
   expect(JSON.stringify(sent)).toContain(SECRET)
   expect(output).not.toContain('4111')
 })
+
+function getter(): Error {
+  return Object.defineProperty(new Error('4111'), 'message', {
+    get() {
+      throw new Error('not for you')
+    },
+  })
+}

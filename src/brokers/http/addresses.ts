@@ -121,7 +121,7 @@ function rangeOf(text: string): Range | undefined {
 
 export function bytesOf(text: string): Bytes | undefined {
   // A scope says through which card, not to whom.
-  const address = text.replace(/%.*$/, '')
+  const address = text.split('%', 1)[0]!
   const family = isIP(address)
   if (family === 4) return [...MAPPED, ...address.split('.').map(Number)]
   if (family === 0) return undefined

@@ -4,11 +4,13 @@ import {
   checkOptions,
   contentMode,
   type Duration,
+  errorSummary,
   fromBinary,
   fromStructured,
   milliseconds,
   type RawMessage,
   systemClock,
+  telemetry,
   WaybillError,
   wholeNumber,
 } from '../../core/index.ts'
@@ -132,7 +134,8 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     this.#requests++
     try {
       return await this.#answer(incoming)
-    } catch {
+    } catch (error) {
+      telemetry.warning.publish({ where: this.name, message: `an error within the receiver: ${errorSummary(error)}` })
       return verdict(500, 'an error within the receiver')
     } finally {
       this.#requests--

@@ -27,7 +27,8 @@ export function deliveryOf(settings: GroupSettings, from: Partition, record: Kaf
     return { from, record, reason: `${attempts} attempts: ${errorSummary(crashed)}`, attempts, message }
   }
   const key = order === 'partition' ? from.name : keyOf(record, message)
-  return { message, key, attempts, size: sizeOf(record) + BESIDE, from, record, buried: false, out: false }
+  const { topic } = from
+  return { message, key, attempts, size: sizeOf(record) + BESIDE, topic, from, record, buried: false, out: false }
 }
 
 /** Sent back for one group, which is not this one. */

@@ -194,7 +194,14 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
       bad.from.done(bad.record.offset)
       const { message, reason, attempts } = bad
       const id = message?.id ?? `${bad.from.topic}/${bad.from.partition}/${bad.record.offset}`
-      const about = { type: message?.type ?? '', id, reason, attempt: attempts + 1, tenant: message?.tenant }
+      const about = {
+        type: message?.type ?? '',
+        id,
+        reason,
+        attempt: attempts + 1,
+        tenant: message?.tenant,
+        topic: bad.from.topic,
+      }
       telemetry['message.dead'].publish({ flow: where, ...about })
     }
     await this.#commits.now()

@@ -69,6 +69,7 @@ export class Intake {
       key: message?.key,
       attempts: 0,
       size: sizeOf(original, headers),
+      topic: subject,
       sequence,
       place,
       original,
@@ -122,7 +123,8 @@ export class Intake {
       if (waiting.size > 0) continue
       // Its type may be what nobody could tell.
       const { type = '', id = String(sequence), tenant } = (delivery.message ?? {}) as Partial<RawMessage>
-      telemetry['message.dead'].publish({ flow: this.#settings.where, type, id, reason, attempt: attempts + 1, tenant })
+      const about = { type, id, reason, attempt: attempts + 1, tenant, topic: delivery.original.subject }
+      telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
     }
   }
 

@@ -88,6 +88,12 @@ function ownHeaders({ fields, properties }: AmqpDelivery): Record<string, unknow
   return headers
 }
 
+/** The key it was published with, also after a retry. */
+export function routingKeyOf({ fields, properties }: AmqpDelivery): string {
+  const kept = properties.headers?.[HEADER.routingKey]
+  return typeof kept === 'string' ? kept : fields.routingKey
+}
+
 /** The server's own note of where a message was given up, latest first. */
 export interface Death {
   readonly reason?: string

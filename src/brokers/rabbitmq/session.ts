@@ -1,8 +1,8 @@
 import { errorSummary, type RawMessage, RELEASE, type Settlement, telemetry, WaybillError } from '../../core/index.ts'
-import { type AmqpChannel, type AmqpDelivery, onEnd } from '../../drivers/amqp.ts'
+import { type AmqpChannel, type AmqpDelivery, onEnd, serverSaid } from '../../drivers/amqp.ts'
 import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
 import { type Delivery, type Demand, type Session, type Settled, takeFrom, Waiters } from '../../flow/index.ts'
-import { againCopy, attemptsOf, deadCopy, deliveryCountOf, remainingOf } from './copies.ts'
+import { againCopy, attemptsOf, deadCopy, deliveryCountOf, remainingOf, routingKeyOf } from './copies.ts'
 import { sizeOf } from './encoding.ts'
 import type { Outgoing, Sender } from './sender.ts'
 import type { SourceSettings } from './source.ts'
@@ -57,7 +57,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     const { channel, open } = parts
     this.#unacked = new Unacked(channel)
     onEnd(channel, (error) => {
-      const why = error === undefined ? 'it was closed' : errorSummary(error)
+      const why = error === undefined ? 'it was closed' : serverSaid(error)
       this.#lose(open.lost.aborted ? open.lost.reason : channelLost(why, error))
     })
     open.lost.addEventListener('abort', () => this.#lose(open.lost.reason), { once: true })
@@ -169,11 +169,13 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       this.#decide(raw, deadCopy(plan, raw, attempts, reason))
       const { messageId = '' } = raw.properties
       // Its type nobody could tell.
-      const about = { type: '', id: messageId, reason, attempt: attempts + 1, tenant: undefined }
+      const topic = routingKeyOf(raw)
+      const about = { type: '', id: messageId, reason, attempt: attempts + 1, tenant: undefined, topic }
       telemetry['message.dead'].publish({ flow: where, ...about })
       return
     }
-    this.#stock.push({ message, key: message.key, attempts, size: sizeOf(raw), raw, session: this })
+    const topic = routingKeyOf(raw)
+    this.#stock.push({ message, key: message.key, attempts, size: sizeOf(raw), topic, raw, session: this })
   }
 
   /** Unacked, and nobody has said what becomes of it. */

@@ -31,7 +31,8 @@ export function deadLetter(options: DeadLetterOptions): Middleware {
           }),
         ])
         const { type, id, tenant } = message
-        telemetry['message.dead'].publish({ flow: context.router, type, id, reason, attempt: context.attempt, tenant })
+        const { attempt, topic, router } = context
+        telemetry['message.dead'].publish({ flow: router, type, id, reason, attempt, tenant, topic })
         return undefined
       }
     },

@@ -1,7 +1,15 @@
 import type amqplib from 'amqplib'
 import { afterAll, afterEach, expect, test } from 'vitest'
 import type { Rabbitmq, RabbitmqSourceOptions } from '../../../src/brokers/rabbitmq/index.ts'
-import { event, type RawMessage, Reject, RetryLater, systemClock, WaybillError } from '../../../src/core/index.ts'
+import {
+  event,
+  type RawMessage,
+  Reject,
+  RetryLater,
+  systemClock,
+  telemetry,
+  WaybillError,
+} from '../../../src/core/index.ts'
 import { run } from '../../../src/flow/index.ts'
 import { type ConsumeOptions, Router } from '../../../src/router/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
@@ -248,7 +256,7 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
       it,
       (_, { attempt }) => {
         tries.push({ attempt, at: performance.now() })
-        if (attempt < 3) throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+        if (attempt < 3) throw new Error('busy')
       },
       { retry: { backoff: { min: 300, max: 300, jitter: 0 } } },
     )
@@ -256,6 +264,43 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
     await until('the third try', () => tries.length === 3)
     expect(tries.map(({ attempt }) => attempt)).toEqual([1, 2, 3])
     for (const i of [1, 2]) expect(tries[i]!.at - tries[i - 1]!.at).toBeGreaterThanOrEqual(290)
+  })
+
+  test('the pause that is told while the server is away is the one that follows', async () => {
+    const away = brokerAt('amqp://127.0.0.1:1', { reconnect: { min: 300, max: 300, jitter: 0 } })
+    ends.push(() => away.close())
+    const told: { at: number; retryIn: number }[] = []
+    const stop = telemetry['flow.open_failed'].subscribe(({ retryIn }) => told.push({ at: performance.now(), retryIn }))
+    const router = new Router('orders').on(Changed, () => {})
+    const consumer = router.consume(away.source({ queue: fresh() }), {
+      retry: { breaker: { min: 10, max: 10, jitter: 0 } },
+    })
+    await consumer.start()
+    await until('three failures', () => told.length === 3)
+    await consumer.stop()
+    stop()
+    for (const i of [0, 1]) {
+      const followed = told[i + 1]!.at - told[i]!.at
+      expect(told[i]!.retryIn).toBeGreaterThanOrEqual(290)
+      expect(followed).toBeGreaterThanOrEqual(290)
+    }
+  })
+
+  test('the routing key is told, also after a retry', async () => {
+    const it = fixture()
+    const recorder = recordTelemetry(['message.handled', 'message.dead'])
+    const topics: unknown[] = []
+    await running(it, (_, context) => {
+      topics.push((context as { topic?: string }).topic)
+      throw context.attempt < 2 ? new Error('busy') : new Reject('no')
+    })
+    await it.broker.publisher({ topic: 'shop.orders.changed' }).publish([changed()], NEVER)
+    await until('it is dead', async () => (await it.source.stats()).dead === 1)
+    recorder.stop()
+    expect(topics).toEqual(['shop.orders.changed', 'shop.orders.changed'])
+    const handled = recorder.of('message.handled').map(({ topic, attempt }) => ({ topic, attempt }))
+    expect(handled).toEqual([1, 2].map((attempt) => ({ topic: 'shop.orders.changed', attempt })))
+    expect(recorder.of('message.dead')).toMatchObject([{ topic: 'shop.orders.changed', attempt: 2 }])
   })
 
   test('permanent error: to the dead letters at once', async () => {
