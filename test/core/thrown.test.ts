@@ -1,3 +1,4 @@
+import { types } from 'node:util'
 import { createContext, runInContext } from 'node:vm'
 import { describe, expect, test } from 'vitest'
 import {
@@ -59,6 +60,13 @@ describe('what was thrown', () => {
     const foreign = runInContext("Object.assign(new TypeError('fetch failed'), { code: 'X1' })", createContext({}))
     expect(foreign).not.toBeInstanceOf(Error)
     expect(errorSummary(foreign)).toBe('TypeError [X1]: fetch failed')
+  })
+
+  test('a Proxy is never handed on: it may change its mind', () => {
+    const kind = asError(new Proxy(new Error('boom'), {}))
+    expect([types.isProxy(kind), kind.message]).toEqual([false, 'boom'])
+    const below = asError(new Error('boom', { cause: new Proxy(new Error('below'), {}) }))
+    expect([types.isProxy(below.cause), (below.cause as Error).message]).toEqual([false, 'below'])
   })
 
   test('RetryLater keeps its delay however it is wrapped', () => {

@@ -135,15 +135,6 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
-    name: 'a missing inbox is blamed on the messages',
-    file: 'src/postgres/inbox.ts',
-    find: 'throw new Unavailable(better.message, { cause: error })',
-    replace: 'throw better',
-    test: inbox,
-    expects: 'one that is missing',
-    needs,
-  },
-  {
     name: 'a handler that was given up commits after all',
     file: 'src/outbox/middleware.ts',
     find: 'promised(() => next(message, inside)).then(unlessAborted)',
