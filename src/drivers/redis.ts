@@ -63,7 +63,9 @@ export interface RedisClient {
 export class RedisError extends WaybillError {
   readonly kind: string
 
-  constructor(message: string) {
+  constructor(said: string) {
+    // Of an unknown command it repeats the arguments, which are data.
+    const message = said.split(/,? with args beginning with/, 1)[0]!
     super('REDIS_ERROR', message)
     this.name = 'RedisError'
     this.kind = kindOf(message)

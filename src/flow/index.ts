@@ -1,7 +1,7 @@
 export { Flow } from './flow.ts'
 export type { FlowOptions, FlowSettings } from './flow-options.ts'
 export { type RunOptions, run, type Stoppable, shutdownSignal } from './lifecycle.ts'
-export { checkOutcomes, outcomeOf, publisherOf } from './outcome.ts'
+export { checkedOutcome, checkOutcomes, outcomeOf, publisherOf } from './outcome.ts'
 export {
   type FinitePipe,
   fromIterable,

@@ -1,5 +1,12 @@
 import { asError, type Message, type RawMessage } from '../core/index.ts'
-import { checkOutcomes, type Outcome, type Publisher, type PublisherLike, publisherOf } from '../flow/index.ts'
+import {
+  checkedOutcome,
+  checkOutcomes,
+  type Outcome,
+  type Publisher,
+  type PublisherLike,
+  publisherOf,
+} from '../flow/index.ts'
 import { errorOf, rawOutputs } from './outputs.ts'
 
 /** What one handler sends: all of it arrives, or the handler fails. */
@@ -70,7 +77,7 @@ export class Batcher {
   async #outcomes(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
     try {
       const outcomes = await this.publisher.publish(messages, this.#signal)
-      return checkOutcomes(this.publisher.name, outcomes, messages.length)
+      return checkOutcomes(this.publisher.name, outcomes, messages.length).map(checkedOutcome)
     } catch (error) {
       return messages.map(() => ({ kind: 'down', error: asError(error) }))
     }

@@ -17,7 +17,8 @@ export function errorOf(outcome: Failure, name: string): WaybillError {
   const cause = { cause: outcome.error }
   if (outcome.kind === 'down') return new Unavailable(text, cause)
   if (outcome.kind === 'rejected') return new Reject(text, cause)
-  if (outcome.after !== undefined) return new RetryLater(outcome.after, text, cause)
+  const { after, charged = true } = outcome
+  if (after !== undefined || !charged) return new RetryLater(after ?? 0, text, { ...cause, charged })
   return new WaybillError('PUBLISH_FAILED', text, cause)
 }
 

@@ -163,4 +163,12 @@ export const mutations: Mutation[] = [
     test: 'test/router/engine.test.ts',
     expects: 'sends nothing when one',
   },
+  {
+    name: 'an outcome that is none keeps all outputs from being sent, for ever',
+    file: 'src/router/batcher.ts',
+    find: '.map(checkedOutcome)',
+    replace: '',
+    test: 'test/router/outputs.test.ts',
+    expects: 'fails that message',
+  },
 ]

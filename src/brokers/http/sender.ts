@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events'
 import { Agent as PlainAgent } from 'node:http'
 import { Agent as SecureAgent } from 'node:https'
-import { encodeData, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
+import { asError, encodeData, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
 import { type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { type Judged, judge } from './answer.ts'
 import { Bag } from './bag.ts'
@@ -147,7 +147,8 @@ export class HttpSender implements Publisher {
 }
 
 /** What is wrong with the message, or with the address it leads to. */
-function refusal(error: unknown): Outcome {
+function refusal(thrown: unknown): Outcome {
+  const error = asError(thrown)
   if (error instanceof WaybillError && REFUSED.has(error.code)) return { kind: 'rejected', error }
   return outcomeOf(error)
 }

@@ -1,4 +1,5 @@
 import {
+  asError,
   type Clock,
   checkOptions,
   encodeData,
@@ -189,7 +190,8 @@ export class InProcessBroker implements Publisher {
     try {
       topic = choose(message)
       raw = encodeData(message)
-    } catch (error) {
+    } catch (thrown) {
+      const error = asError(thrown)
       const unserialisable = error instanceof WaybillError && error.code === 'NOT_SERIALISABLE'
       return unserialisable ? { kind: 'rejected', error } : outcomeOf(error)
     }

@@ -1,4 +1,4 @@
-import { encodeData, type RawMessage, WaybillError } from '../../core/index.ts'
+import { asError, encodeData, type RawMessage, WaybillError } from '../../core/index.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import type { RabbitmqEncode } from './encoding.ts'
 import type { Outgoing, Sender, Sent } from './sender.ts'
@@ -41,7 +41,8 @@ export class RabbitmqPublisher implements Publisher {
       try {
         outgoing.push(this.#outgoing(message))
         places.push(at)
-      } catch (error) {
+      } catch (thrown) {
+        const error = asError(thrown)
         outcomes[at] = isRefusal(error) ? { kind: 'rejected', error } : outcomeOf(error)
       }
     })
