@@ -10,7 +10,7 @@ export type Transactions<Tx> = Pick<UnitOfWork<Tx>, 'withTransaction'>
 export interface Receiving<Tx> {
   receive(
     tx: Tx,
-    key: { subscriber: string; source: string; id: string },
+    key: { subscriber: string; source: string; id: string; message: Message },
     signal?: AbortSignal,
   ): Promise<'new' | 'done' | 'busy'>
 }
@@ -66,6 +66,11 @@ export function transaction<Tx>(unit: Transactions<Tx>): Middleware<{ tx: Tx }> 
 export interface InboxMiddlewareOptions {
   /** Under which name handled messages are remembered. Default: the router's. */
   subscriber?: string
+  /**
+   * What tells messages apart: an id, together with the message's source, or both. An idempotency header, say:
+   * `({ extensions }) => extensions.idempotencykey`. Where it returns nothing, and by default: the message's own.
+   */
+  key?: (message: Message) => string | { readonly source: string; readonly id: string } | undefined
 }
 
 /** How long until a message is looked at again that another is handling right now. */
@@ -74,7 +79,8 @@ const BUSY_DELAY = '1s'
 /** Handles each message once: one that this subscriber has handled before skips the handler, and is acked. */
 export function inbox<Tx>(store: Receiving<Tx>, options: InboxMiddlewareOptions = {}): Middleware {
   checkCallable('inbox', store, 'receive', 'the inbox of a store: inbox(db.inbox)')
-  checkOptions('inbox', options, ['subscriber'])
+  checkOptions('inbox', options, ['subscriber', 'key'])
+  const identityOf = identityFunction(options.key)
   return {
     name: 'inbox',
     gives: ['inbox'],
@@ -82,16 +88,39 @@ export function inbox<Tx>(store: Receiving<Tx>, options: InboxMiddlewareOptions 
     refuses: ['inbox'],
     wrap: (next) => (message, context) => {
       const { tx, router, signal } = context as InTransaction<Tx>
-      const { source, id } = message
-      return store.receive(tx, { subscriber: options.subscriber ?? router, source, id }, signal).then((answer) => {
+      const { source, id } = identityOf(message)
+      const key = { subscriber: options.subscriber ?? router, source, id, message }
+      return store.receive(tx, key, signal).then((answer) => {
         if (answer === 'new') return next(message, context)
         if (answer === 'busy') {
-          // Whoever has it may die with it, again and again: that must not use up this message's attempts.
+          // The current holder may crash repeatedly while processing it: that must not use up this one's attempts.
           throw new RetryLater(BUSY_DELAY, `another is handling ${message.toString()} right now`, { charged: false })
         }
         return undefined
       })
     },
+  }
+}
+
+interface Identity {
+  readonly source: string
+  readonly id: string
+}
+
+function identityFunction(key: InboxMiddlewareOptions['key']): (message: Message) => Identity {
+  if (key === undefined) return (message) => message
+  if (typeof key !== 'function') {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `inbox: key: ${describe(key)} is not allowed; give a function of a message`,
+    )
+  }
+  return (message) => {
+    const made = key(message) ?? message
+    if (typeof made === 'string') return { source: message.source, id: made }
+    if (typeof made === 'object') return made
+    const text = `inbox: key: the function returned ${describe(typeof made)}; it must return text, { source, id }, or nothing`
+    throw new WaybillError('INVALID_OPTION', text)
   }
 }
 
@@ -166,11 +195,11 @@ export interface TransactionalOptions extends InboxMiddlewareOptions, OutboxMidd
 /** The three in their right order: BEGIN, inbox, handler, outputs into the outbox, COMMIT, and only then the ack. */
 export function transactional<Tx>(db: Transactional<Tx>, options: TransactionalOptions = {}): Middleware<{ tx: Tx }> {
   checkCallable('transactional', db, 'withTransaction', 'a store, such as db = postgres({ pool }): transactional(db)')
-  checkOptions('transactional', options, ['subscriber', 'topic'])
-  const { subscriber, topic } = options
+  checkOptions('transactional', options, ['subscriber', 'key', 'topic'])
+  const { subscriber, key, topic } = options
   const parts = [
     transaction(db),
-    inbox(db.inbox, subscriber === undefined ? {} : { subscriber }),
+    inbox(db.inbox, { ...(subscriber === undefined ? {} : { subscriber }), ...(key === undefined ? {} : { key }) }),
     outbox(db.outbox, topic === undefined ? {} : { topic }),
   ]
   return {

@@ -32,7 +32,10 @@ export interface RedisInboxOptions {
   retention?: Duration
   /** How long the right to handle a message lasts when whoever has it dies; work renews it. Default 30 s. */
   lease?: Duration
-  /** The part of the mark's name that tells messages apart. Default: subscriber, source and id. */
+  /**
+   * The part of the mark's name that tells messages apart. Default: subscriber, source and id. In a router it is given
+   * the whole message too; what is the same for all stores is the option `key` of `transactional` and `inbox`.
+   */
   key?: (message: InboxKey) => string
 }
 

@@ -1,6 +1,8 @@
 import { deepStrictEqual, notStrictEqual, rejects, strictEqual } from 'node:assert/strict'
+import { Message } from '../core/index.ts'
 import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/index.ts'
-import type { UnitOfWork } from '../outbox/index.ts'
+import { inbox, type UnitOfWork } from '../outbox/index.ts'
+import type { Context } from '../router/index.ts'
 import type { Suite, SuiteOptions } from './conformance.ts'
 import {
   openTransaction,
@@ -140,6 +142,53 @@ const cases: readonly StoreCase<InboxProbe>[] = [
       const answer = await probe.time.soon(second, 'the second has an answer')
       notStrictEqual(answer, 'done', 'nobody has handled it')
       strictEqual(await probe.receive(key('1')), answer === 'new' ? 'done' : 'new')
+    },
+  },
+  {
+    name: 'one that waits for another and is told to give up is busy, and takes nothing with it',
+    async run(probe) {
+      const first = await openTransaction(probe.work, (tx) => probe.inbox.receive(tx, key('1')))
+      const controller = new AbortController()
+      const { signal } = controller
+      let answer: InboxAnswer | undefined
+      const giveUp = new Error('told to give up')
+      const second = probe.work.withTransaction(
+        async (tx) => {
+          answer = await probe.inbox.receive(tx, key('1'), signal)
+          throw giveUp
+        },
+        { signal },
+      )
+      const ended = rejects(second, giveUp)
+      await probe.time.pass(50)
+      controller.abort(giveUp)
+      await probe.time.soon(ended, 'the second gave up')
+      strictEqual(answer, 'busy')
+      await first.rollback()
+      strictEqual(await probe.receive(key('1')), 'new')
+    },
+  },
+  {
+    name: 'the key may be made from the whole message: two of one idempotency key are one, and others are not',
+    async run(probe) {
+      const made = ({ extensions }: Message) => extensions['idempotencykey'] as string | undefined
+      const { wrap } = inbox(probe.inbox, { key: made })
+      let handled = 0
+      const handle = wrap(() => {
+        handled++
+      })
+      const receive = (id: string, idempotencykey?: string) =>
+        probe.work.withTransaction(async (tx) => {
+          const extensions = idempotencykey === undefined ? {} : { idempotencykey }
+          const message = new Message({ id, source: '/shop', type: 'order.placed', extensions }, {})
+          const { signal } = new AbortController()
+          await handle(message, { tx, router: 'billing', signal } as unknown as Context)
+        })
+      for (const [id, header] of [['1', 'a'], ['2', 'a'], ['3', 'b'], ['4'], ['4'], ['a']] as const) {
+        await receive(id, header)
+      }
+      // The header stands for the id, so that the last one is known.
+      strictEqual(handled, 3)
     },
   },
   {

@@ -68,6 +68,42 @@ async function fail(): Promise<never> {
 
 const cases: readonly StoreCase<WorkProbe>[] = [
   {
+    name: 'work that was told to give up and does not loses its transaction, and nothing of it is left',
+    async run(probe) {
+      const controller = new AbortController()
+      const reason = new Error('the time is up')
+      let leaked: unknown
+      let written = (): void => {}
+      const begun = new Promise<void>((resolve) => {
+        written = resolve
+      })
+      const work = probe.work.withTransaction(
+        async (tx) => {
+          leaked = tx
+          await probe.write(tx, 'a')
+          written()
+          await new Promise(() => {})
+        },
+        { signal: controller.signal },
+      )
+      await begun
+      controller.abort(reason)
+      await probe.time.soon(rejects(work, reason), 'the transaction has ended')
+      await rejects(async () => probe.write(leaked, 'b'))
+      await probe.add('c')
+      deepStrictEqual(await probe.words(), ['c'])
+    },
+  },
+  {
+    name: 'a signal changes nothing for work that returns or fails in time',
+    async run(probe) {
+      const { signal } = new AbortController()
+      strictEqual(await probe.work.withTransaction(async (tx) => probe.write(tx, 'a').then(() => 1), { signal }), 1)
+      await rejects(probe.work.withTransaction(fail, { signal }), failure)
+      deepStrictEqual(await probe.words(), ['a'])
+    },
+  },
+  {
     name: 'what is done commits, and its value is answered',
     async run(probe) {
       const value = await probe.work.withTransaction(async (tx) => {

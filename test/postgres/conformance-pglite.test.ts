@@ -11,6 +11,7 @@ embedded(
     inbox: [
       'a duplicate at the same time is not new while the first may commit, and done when it has',
       'a duplicate at the same time may be handled when the first has rolled back',
+      'one that waits for another and is told to give up is busy, and takes nothing with it',
     ],
     work: ['nobody sees what is not committed', 'transactions at once are separate'],
   },
