@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { Message, type WaybillError } from '../../src/index.ts'
+import { classify, Message, type WaybillError } from '../../src/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { outboxOn, Placed, type TestOutbox, untilEmpty } from './support.ts'
 
@@ -189,6 +189,31 @@ test('what is returned can be read by any library: no column of type void', asyn
   client.release()
   expect(types.length).toBeGreaterThan(3)
   expect(types).not.toContain(VOID)
+})
+
+test('a role that lacks something is told what: the table of ids, or the sequence', async () => {
+  const role = `writer_${process.pid}_${Date.now()}`
+  const db = postgres({ pool: t.pool, outbox: { table: 'granted', dedup: true } })
+  await db.migrate()
+  await t.pool.query(`CREATE ROLE ${role}; GRANT SELECT, INSERT ON granted TO ${role}`)
+  const enqueue = () =>
+    db.withTransaction(async (tx) => {
+      await tx.query(`SET LOCAL ROLE ${role}`)
+      await db.outbox.enqueue(tx, Placed({ n: 1 }))
+    })
+  const error = async () => enqueue().catch((caught: Error) => caught)
+  expect(await error()).toMatchObject({ code: 'NO_PERMISSION', message: expect.stringContaining('table granted_ids;') })
+  await t.pool.query(`GRANT SELECT, INSERT ON granted_ids TO ${role}`)
+  const lacking = await error()
+  expect(lacking).toMatchObject({
+    code: 'NO_PERMISSION',
+    message: expect.stringContaining('sequence granted_sequence_seq; grant it USAGE'),
+  })
+  // Nobody's message is to blame, so that a handler that enqueues waits for the grant.
+  expect(classify(lacking)).toBe('down')
+  await t.pool.query(`GRANT USAGE ON SEQUENCE granted_sequence_seq TO ${role}`)
+  await enqueue()
+  await t.pool.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`)
 })
 
 describe('bad input', () => {
