@@ -60,6 +60,28 @@ describeWith(['postgres'], 'the roles of the guide', () => {
     await expect(as('shop_writer').outbox.admin.rearm({})).rejects.toMatchObject({ code: 'NO_PERMISSION' })
   })
 
+  test('with ids in a table of their own a writer needs what the second block grants', async () => {
+    const apart = await freshDatabase()
+    const mine = pool(apart.url)
+    const db = postgres({ pool: mine, outbox: { dedup: true } })
+    await db.migrate()
+    const [first, second] = [...read('docs/guides/postgres.md').matchAll(/```sql\n(.*?)```/gs)]
+    const grant = (text: string) => mine.query(text.replace(/shop_\w+/g, (role) => `${role}_${suffix}`))
+    const write = () =>
+      db.withTransaction(async (tx) => {
+        await tx.query(`SET LOCAL ROLE shop_writer_${suffix}`)
+        return db.outbox.enqueue(tx, Placed({ n: 1 }))
+      })
+    await grant(first![1]!)
+    await expect(write()).rejects.toMatchObject({ code: 'NO_PERMISSION' })
+    await grant(second![1]!)
+    expect(Number(await write())).toBeGreaterThan(0)
+    for (const role of ROLES) await mine.query(`DROP OWNED BY ${role}_${suffix}`)
+    pools.splice(pools.indexOf(mine), 1)
+    await mine.end()
+    await apart.drop()
+  })
+
   test.each(['owner', 'lease'] as const)('a relay reads as %s', async (reader) => {
     await enqueue(2)
     for (const deleteOnPublish of [false, true]) {
