@@ -32,8 +32,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a failed rollback hides what went wrong',
     file: 'src/drivers/pg.ts',
-    find: 'keepOriginal(original, error)\n    return',
-    replace: 'keepOriginal(original, error)\n    throw error',
+    find: 'giveBack(client, true)\n      keepOriginal(original, error)\n      return',
+    replace: 'giveBack(client, true)\n      throw error',
     test: database,
     expects: 'the error of the function stays',
     needs,
@@ -103,8 +103,8 @@ export const mutations: Mutation[] = [
   {
     name: 'work that outlives its transaction goes on using it',
     file: 'src/outbox/unit-of-work.ts',
-    find: 'scope.ended = true',
-    replace: 'scope.ended = false',
+    find: 'scope.ended = true\n  return then()',
+    replace: 'scope.ended = false\n  return then()',
     test: unit,
     expects: 'outlives its transaction',
     needs,

@@ -107,8 +107,10 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that
     await eventually('both connections to be in use', () => begun === 2)
     const controller = new AbortController()
     const waiting = fails(db.withTransaction(async () => expect.unreachable(), { signal: controller.signal }))
+    const began = performance.now()
     controller.abort(new Error('the time is up'))
     const error = await waiting
+    expect(performance.now() - began).toBeLessThan(10_000)
     expect(error).toBeInstanceOf(Unavailable)
     expect(error.message).toContain('is empty: all 2 connections (max: 2) are in use')
     held.abort(new Error('enough'))
