@@ -27,6 +27,7 @@ import {
 } from '../outbox/admin-checks.ts'
 import { auditOf, entryOf, placeOf, readCursor } from './admin-entry.ts'
 import { filterValues, LANE_ORDER, type LaneOptions, laneSql, statesOf } from './admin-filter.ts'
+import { replay } from './admin-replay.ts'
 import { readStats } from './admin-stats.ts'
 import { messageOfStored, STORED, type StoredRow } from './archive-row.ts'
 import { type ArchiveTarget, Cleaning } from './cleaner.ts'
@@ -40,6 +41,13 @@ export interface PostgresAdminOptions {
   retention?: Duration
   /** Where cleaned events are kept. Default: nowhere. */
   archive?: ArchiveTarget
+}
+
+export interface ReplayOptions {
+  asNew?: boolean
+  limit?: number
+  /** Also what is in the archive of this outbox. Default false: files are read whole, and a large archive takes its time. */
+  archive?: boolean
 }
 
 const COUNTED_IN_PREVIEW = 100_000
@@ -57,6 +65,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   readonly name: string
   readonly #db: Database
   readonly #names: OutboxNames
+  readonly #archive: ArchiveTarget | undefined
   readonly #cleaning: Cleaning
   #tenants = false
 
@@ -65,6 +74,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     this.name = names.table.text
     this.#db = db
     this.#names = names
+    this.#archive = options.archive
     this.#cleaning = new Cleaning(db, names, options)
   }
 
@@ -132,20 +142,22 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     })
   }
 
-  replay(filter: OutboxFilter, audit?: Audit, options: { asNew?: boolean; limit?: number } = {}): Promise<number> {
-    const { asNew, limit } = replayOf(options)
+  /** `archive`: also what the cleaner has moved to the archive of this outbox, each event once. */
+  replay(filter: OutboxFilter, audit?: Audit, options: ReplayOptions = {}): Promise<number> {
+    const { archive = false, ...rest } = options
+    const { asNew, limit } = replayOf(rest)
+    const what = { asNew, limit, filter, archive: archive ? (this.#archive ?? 'none') : undefined }
     return this.#act(
       'replay',
       filter,
       auditOr('replay', audit),
       async (on, values) => {
-        const text = asNew ? await this.#copySql(on) : this.#names.fill(laneSql(sql['admin-replay'], 'published'))
-        const count = await counted(on, text, values, limit + 1)
+        const count = await replay(on, this.#names, values, what)
         if (count <= limit) return count
         const advice = 'nothing was sent; narrow the filter, or give a larger limit'
         throw new WaybillError('TOO_MANY', `replay: more than ${limit} events match; ${advice}`)
       },
-      asNew ? { asNew } : {},
+      { ...(asNew ? { asNew } : {}), ...(archive ? { archive } : {}) },
     )
   }
 
@@ -213,14 +225,6 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   async #indexedByTenant(on: Sql): Promise<boolean> {
     this.#tenants ||= (await recorded(on, this.#names.table)).options['tenants'] === true
     return this.#tenants
-  }
-
-  /** Where ids are kept, those of the copies are too. */
-  async #copySql(on: Sql): Promise<string> {
-    const { options } = await recorded(on, this.#names.table)
-    const remember = `, remembered AS (\n  INSERT INTO {{ids}} (event_id, sequence) SELECT event_id, sequence FROM copied\n)`
-    const text = sql['admin-replay-new'].replace('{{remember}}', options['dedup'] === true ? remember : '')
-    return this.#names.fill(laneSql(text, 'published'))
   }
 
   /** What is done and its line in the audit, or neither. */

@@ -105,11 +105,30 @@ function rowOfLine(line: string): StoredRow {
   }
 }
 
+export interface ArchiveFilesOptions {
+  /** Only of this outbox, where the folder is that of all archives. */
+  readonly table?: string
+  /** Only what was published on the day before or later. */
+  readonly since?: Date | undefined
+}
+
+const DAY = 86_400_000
+
 /** All that was archived below a folder, by day and number. A crash may have left an event there twice. */
-export async function* readArchiveFiles(directory: string): AsyncGenerator<StoredRow> {
-  const names = await readdir(directory, { recursive: true })
+export async function* readArchiveFiles(
+  directory: string,
+  options: ArchiveFilesOptions = {},
+): AsyncGenerator<StoredRow> {
+  const { table, since } = options
+  const folder = table === undefined ? directory : join(directory, table)
+  const first = since === undefined ? '' : new Date(since.getTime() - DAY).toISOString().slice(0, 10)
+  const names = await readdir(folder, { recursive: true }).catch((error) => {
+    // Nothing was archived yet.
+    if (table !== undefined && error?.code === 'ENOENT') return []
+    throw error
+  })
   const files = names.map((name) => name.replaceAll('\\', '/')).filter((name) => name.endsWith(SUFFIX))
-  for (const name of files.sort()) yield* readFile(join(directory, name))
+  for (const name of files.sort()) if (name >= first) yield* readFile(join(folder, name))
 }
 
 async function* readFile(path: string): AsyncGenerator<StoredRow> {

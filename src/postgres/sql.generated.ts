@@ -44,20 +44,48 @@ ORDER BY {{order}} LIMIT $8::text::int`,
   RETURNING 1
 )
 SELECT count(*)::text AS count FROM changed`,
-  'admin-replay-new': `WITH copied AS (
-  SELECT gen_random_uuid() AS event_id, nextval(pg_get_serial_sequence('{{outbox}}', 'sequence')) AS sequence,
-    tenant_id, topic, key, source, event_type, event_version, aggregate_type, aggregate_id, attributes, payload,
-    payload_bytes
-  FROM (SELECT * FROM {{outbox}} event WHERE event.state = 'published' AND {{filter}} ORDER BY event.sequence
-    LIMIT $8::text::int) AS old
-){{remember}}, inserted AS (
-  INSERT INTO {{outbox}} (event_id, sequence, tenant_id, topic, key, source, event_type, event_version, aggregate_type,
-    aggregate_id, attributes, payload, payload_bytes)
-  SELECT event_id, sequence, tenant_id, topic, key, source, event_type, event_version, aggregate_type, aggregate_id,
-    attributes, payload, payload_bytes FROM copied
+  'admin-replay-archive': `WITH here AS (
+  SELECT event.event_id, event.created_at, event.sequence FROM {{outbox}} event
+  WHERE event.state = 'published' AND {{filter}} LIMIT $8::text::int FOR UPDATE
+), away AS (
+  SELECT DISTINCT ON (event.event_id) event.* FROM {{archived}} event
+  WHERE {{filter}} AND NOT EXISTS (SELECT 1 FROM {{outbox}} there WHERE there.event_id = event.event_id)
+  ORDER BY event.event_id, event.sequence DESC
+), numbered AS (
+  SELECT event_id, created_at, nextval(pg_get_serial_sequence('{{outbox}}', 'sequence')) AS sequence
+  FROM (
+    SELECT event_id, created_at, sequence FROM here UNION ALL SELECT event_id, created_at, sequence FROM away
+    ORDER BY sequence, event_id LIMIT $8::text::int
+  ) AS ordered
+), changed AS (
+  UPDATE {{outbox}} event SET state = 'ready', sequence = numbered.sequence, attempts = 0, published_at = NULL,
+    available_at = NULL, last_error = NULL
+  FROM numbered
+  WHERE event.event_id = numbered.event_id AND event.created_at = numbered.created_at AND event.state = 'published'
   RETURNING 1
-)
-SELECT count(*)::text AS count FROM inserted`,
+), copied AS (
+  INSERT INTO {{outbox}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
+    aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, created_at)
+  SELECT away.event_id, numbered.sequence, 'ready', tenant_id, topic, {{key}}, source, event_type, event_version,
+    aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, away.created_at
+  FROM away JOIN numbered USING (event_id)
+  ON CONFLICT DO NOTHING
+  RETURNING event_id, sequence
+){{remember}}
+SELECT ((SELECT count(*) FROM changed) + (SELECT count(*) FROM copied))::text AS count`,
+  'admin-replay-new': `WITH drawn AS (
+  SELECT gen_random_uuid() AS event_id, nextval(pg_get_serial_sequence('{{outbox}}', 'sequence')) AS sequence,
+    tenant_id, topic, {{key}} AS key, source, event_type, event_version, aggregate_type, aggregate_id, attributes, payload,
+    payload_bytes
+  FROM (SELECT * FROM ({{history}}) AS event ORDER BY event.sequence LIMIT $8::text::int) AS old
+), copied AS (
+  INSERT INTO {{outbox}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
+    aggregate_type, aggregate_id, attributes, payload, payload_bytes)
+  SELECT event_id, sequence, 'ready', tenant_id, topic, key, source, event_type, event_version, aggregate_type,
+    aggregate_id, attributes, payload, payload_bytes FROM drawn
+  RETURNING event_id, sequence
+){{remember}}
+SELECT count(*)::text AS count FROM copied`,
   'admin-replay': `WITH picked AS (
   SELECT event.event_id, event.created_at, event.sequence FROM {{outbox}} event
   WHERE event.state = 'published' AND {{filter}} LIMIT $8::text::int FOR UPDATE
@@ -561,6 +589,15 @@ FROM pg_inherits JOIN pg_class class ON class.oid = inhrelid JOIN pg_namespace n
 WHERE inhparent = '{{outbox}}'::regclass
   AND ended < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
 ORDER BY ended`,
+  'replay-stage': `INSERT INTO {{staged}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
+  aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, created_at, attempts)
+SELECT id::uuid, sequence::bigint, 'published', tenant, topic, key, source, type, version::int, aggregate_type, aggregate_id,
+  foreign_id, attributes::jsonb, payload::jsonb, decode(bytes, 'hex'), created::timestamptz, 0
+FROM unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[],
+  $7::text::text[], $8::text::text[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[],
+  $13::text::text[], $14::text::text[], $15::text::text[])
+  AS event (id, sequence, tenant, topic, key, source, type, version, aggregate_type, aggregate_id, foreign_id, attributes,
+    payload, bytes, created)`,
   'scan-held': `SELECT {{columns}}, NULL
 FROM unnest($1::text::text[]) AS open (name) CROSS JOIN LATERAL (
   SELECT first.*, bool_or(first.state <> 'held') OVER (ORDER BY first.sequence) AS stopped

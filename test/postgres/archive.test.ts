@@ -13,6 +13,7 @@ import { readArchive } from '../../src/postgres/archive.ts'
 import { Migrations } from '../../src/postgres/migrate.ts'
 import { KINDS, type Kind, type TestOutbox, testOutbox } from './admin-support.ts'
 
+const WHO = { by: 'ada', note: 'test' }
 const LONG_AGO = `'2026-01-02T12:00:00Z'::timestamptz`
 
 async function all(messages: AsyncIterable<RawMessage>): Promise<RawMessage[]> {
@@ -106,6 +107,86 @@ describe.each(KINDS)('archive on %s', (kind: Kind) => {
     expect(await all(readArchive(directory))).toHaveLength(4)
     await writeFile(path, (await readFile(path)).subarray(0, 60))
     await expect(all(readArchive(directory))).rejects.toThrow(expect.objectContaining({ code: 'DAMAGED_ARCHIVE' }))
+  })
+
+  describe.each([
+    ['table', {}],
+    ['files', {}],
+    ['table', { partition: 'day' }],
+    ['files', { dedup: true }],
+  ] as const)('replay from %s with %j', (where, more) => {
+    const world = async () => {
+      const own = await testOutbox(kind, { table: 'shop', ...more, archive: where === 'table' || 'files' })
+      const admin = new PostgresOutboxAdmin(own.db, own.names, { archive: where === 'table' ? 'table' : { directory } })
+      const published = (n: number, key: string) => ({ state: 'published', published: LONG_AGO, key, payload: { n } })
+      const ids = await own.insert(published(0, 'a'), published(1, 'b'), published(2, 'a'), published(3, 'a'))
+      return { own, admin, ids, ready: () => own.query(READY) }
+    }
+    const READY = `SELECT event_id AS id, payload ->> 'n' AS n, foreign_id, attempts, published_at FROM shop
+      WHERE state = 'ready' ORDER BY sequence`
+
+    test('each event once, under its id, in its order, behind what is pending', async () => {
+      const { own, admin, ids, ready } = await world()
+      // Archived twice, the second time after a replay, so that its number is the last; and one is still in the outbox.
+      expect(await admin.clean({ limit: 2 })).toBe(2)
+      await own.query(`UPDATE shop SET foreign_id = 'theirs' WHERE event_id = '${ids[2]}'`)
+      expect(await admin.replay({ eventIds: [ids[0]!] }, WHO, { archive: true })).toBe(1)
+      await own.query(`UPDATE shop SET state = 'published', published_at = ${LONG_AGO} WHERE event_id = '${ids[0]}'`)
+      expect(await admin.clean({ limit: 2 })).toBe(2)
+      const [pending] = await own.insert({ state: 'ready', key: 'a', payload: { n: 9 } })
+      expect((await own.states())['published']).toBe(1)
+      await expect(admin.replay({}, WHO, { archive: true, limit: 3 })).rejects.toThrow(
+        expect.objectContaining({ code: 'TOO_MANY' }),
+      )
+      expect(await admin.replay({}, WHO)).toBe(1)
+      await own.query(
+        `UPDATE shop SET state = 'published', published_at = now() WHERE state = 'ready' AND event_id <> '${pending}'`,
+      )
+      const before = await all(readArchive(where === 'table' ? { on: own.db, names: own.names } : directory))
+      expect(await admin.replay({}, WHO, { archive: true })).toBe(4)
+      const rows = await ready()
+      expect(rows.map((row) => row['id'])[0]).toBe(pending)
+      expect(new Set(rows.map((row) => row['id']))).toEqual(new Set([pending, ...ids]))
+      expect(rows).toHaveLength(5)
+      const order = rows.map((row) => row['id'])
+      expect(order.indexOf(ids[2])).toBeGreaterThan(order.indexOf(ids[1]))
+      expect(rows.every((row) => row['attempts'] === 0 && row['published_at'] === null)).toBe(true)
+      expect(rows.find((row) => row['id'] === ids[2])!['foreign_id']).toBe('theirs')
+      expect(await admin.replay({}, WHO, { archive: true })).toBe(0)
+      expect(await all(readArchive(where === 'table' ? { on: own.db, names: own.names } : directory))).toHaveLength(
+        before.length,
+      )
+      expect((await admin.audits())[1]).toMatchObject({ action: 'replay', count: 4, filter: { archive: true } })
+      if (kind !== 'pglite') await own.end()
+    })
+
+    test('by filter, and as new', async () => {
+      const { own, admin, ids, ready } = await world()
+      expect(await admin.clean({ limit: 3 })).toBe(3)
+      expect(await admin.replay({ key: 'a' }, WHO, { archive: true, asNew: true })).toBe(3)
+      const rows = await ready()
+      expect(rows.map((row) => row['n'])).toEqual(['0', '2', '3'])
+      expect(rows.some((row) => ids.includes(row['id']))).toBe(false)
+      expect((await own.states())['published']).toBe(1)
+      await own.query(`DELETE FROM shop WHERE state = 'ready'`)
+      const later = { since: new Date(Date.now() + 3_600_000) }
+      expect(await admin.replay(later, WHO, { archive: true })).toBe(0)
+      expect(await admin.replay({ key: 'a', until: later.since }, WHO, { archive: true })).toBe(3)
+      expect((await ready()).map((row) => row['n'])).toEqual(['0', '2', '3'])
+      if (more.dedup || more.partition) {
+        expect(await own.query('SELECT 1 FROM shop_ids JOIN shop USING (event_id)')).not.toEqual([])
+      }
+      if (kind !== 'pglite') await own.end()
+    })
+  })
+
+  test('replay from an archive that is none is refused', async () => {
+    for (const archive of [undefined, 'none', 'table'] as const) {
+      const admin = new PostgresOutboxAdmin(t.db, t.names, archive === undefined ? {} : { archive })
+      await expect(admin.replay({}, WHO, { archive: true })).rejects.toThrow(/replay: outbox has no archive to read/)
+    }
+    const empty = new PostgresOutboxAdmin(t.db, t.names, { archive: { directory: join(directory, 'none yet') } })
+    expect(await empty.replay({}, WHO, { archive: true })).toBe(0)
   })
 
   test('what is read from a table is all of it, whatever its numbers', async () => {
