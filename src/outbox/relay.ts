@@ -94,6 +94,24 @@ export const RELAY_OPTIONS = [
   'random',
 ] as const
 
+/** What is meant where an option is not given. The backoff of retries and of the breaker is the flow's. */
+export const RELAY_DEFAULTS = {
+  reader: 'auto',
+  shards: 1,
+  batch: 100,
+  /** While batches come full; `batch` itself where that is larger. */
+  maxBatch: 1000,
+  concurrency: 2,
+  poll: '1s',
+  maxPoll: '5s',
+  lease: '60s',
+  attempts: 25,
+  deadKey: 'block',
+  deleteOnPublish: false,
+  wake: true,
+  grace: '10s',
+} as const
+
 /** The largest batch there may be. */
 const MOST_AT_ONCE = 10_000
 
@@ -119,7 +137,7 @@ export class Relay extends Worker<Tally> {
   constructor(options: RelayOptions) {
     super()
     checkOptions('Relay', options, RELAY_OPTIONS)
-    const { from, to, batch = 100 } = options ?? {}
+    const { from, to, batch = RELAY_DEFAULTS.batch } = options ?? {}
     if (!isOutbox(from) && typeof from?.open !== 'function') {
       const text = 'it must be an outbox, such as postgres({ pool }).outbox, or a source'
       throw new WaybillError('INVALID_OPTION', `Relay: from: ${describe(from)} is not allowed; ${text}`)
@@ -128,19 +146,20 @@ export class Relay extends Worker<Tally> {
     this.clock = options.clock ?? systemClock
     this.#options = options
     this.#publisher = publisherOf(to, undefined, 'Relay: to', options.classify)
-    this.#lease = milliseconds(options.lease ?? '60s', 'Relay: lease')
+    this.#lease = milliseconds(options.lease ?? RELAY_DEFAULTS.lease, 'Relay: lease')
     if (this.#lease < 100)
       throw new WaybillError('INVALID_OPTION', `Relay: lease: ${this.#lease} ms is too short; give at least 100 ms`)
     wholeNumber('Relay: batch', batch, { max: MOST_AT_ONCE })
-    this.#maxBatch = wholeNumber('Relay: maxBatch', options.maxBatch ?? Math.max(1000, batch), { max: MOST_AT_ONCE })
+    const most = options.maxBatch ?? Math.max(RELAY_DEFAULTS.maxBatch, batch)
+    this.#maxBatch = wholeNumber('Relay: maxBatch', most, { max: MOST_AT_ONCE })
     const settings: ReaderOptions = {
-      reader: oneOf('Relay: reader', options.reader ?? 'auto', READERS),
-      shards: wholeNumber('Relay: shards', options.shards ?? 1, { max: 64 }),
+      reader: oneOf('Relay: reader', options.reader ?? RELAY_DEFAULTS.reader, READERS),
+      shards: wholeNumber('Relay: shards', options.shards ?? RELAY_DEFAULTS.shards, { max: 64 }),
       lease: this.#lease,
-      deadKey: oneOf('Relay: deadKey', options.deadKey ?? 'block', ['block', 'continue']),
-      deletes: options.deleteOnPublish ?? false,
-      wake: options.wake ?? true,
-      attempts: wholeNumber('Relay: attempts', options.attempts ?? 25),
+      deadKey: oneOf('Relay: deadKey', options.deadKey ?? RELAY_DEFAULTS.deadKey, ['block', 'continue']),
+      deletes: options.deleteOnPublish ?? RELAY_DEFAULTS.deleteOnPublish,
+      wake: options.wake ?? RELAY_DEFAULTS.wake,
+      attempts: wholeNumber('Relay: attempts', options.attempts ?? RELAY_DEFAULTS.attempts),
       clock: this.clock,
     }
     this.#reader = isOutbox(from) ? from.reader(settings) : readerOf(from, options)
@@ -229,9 +248,14 @@ export class Relay extends Worker<Tally> {
     telemetry.warning.publish({ where: this.name, message })
   }
 
+  /** Options that are undefined are as good as not given. */
+  #given(): Partial<RelayOptions> {
+    return Object.fromEntries(Object.entries(this.#options).filter(([, value]) => value !== undefined))
+  }
+
   #flow(source: Source): Flow {
-    const { batch = 100, concurrency = 2, poll = '1s', maxPoll = '5s', grace = '10s', clock, random } = this.#options
-    const { attempts = 25, backoff, breaker, classify, deadKey = 'block' } = this.#options
+    const { batch, concurrency, poll, maxPoll, grace, attempts, deadKey } = { ...RELAY_DEFAULTS, ...this.#given() }
+    const { backoff, breaker, classify, clock, random } = this.#options
     const publisher = this.#publisher
     return new Flow({
       name: source.name,

@@ -66,6 +66,7 @@ const MORE_EXPIRED = 17
 const MOST_APART = 100
 /** Ready events are looked for from the very left this often, and whenever there are not enough behind the last. */
 const CLAIM_ALL_EVERY = 1000
+const SOON = 50
 
 /** A claim under way; `claimed` is what it has brought so far. */
 interface Claim {
@@ -82,7 +83,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   readonly #token = uuidv7()
   readonly #lost = new AbortController()
   readonly #inHand = new Map<string, OutboxDelivery>()
-  readonly #sql: Record<'claim' | 'settle' | 'published' | 'unchanged' | 'extend' | 'large', string>
+  readonly #sql: Record<'claim' | 'settle' | 'published' | 'unchanged' | 'extend' | 'large' | 'next', string>
   /** Until when what was renewed last is ours, and what was claimed since. */
   #renewed = Number.POSITIVE_INFINITY
   #claimed = Number.POSITIVE_INFINITY
@@ -110,6 +111,7 @@ class LeaseSession implements Session<OutboxDelivery> {
       unchanged: text('unchanged'),
       extend: text('lease-extend'),
       large: text('large-payloads'),
+      next: text('lease-next'),
     }
     connections.onLost((error) => this.#lose(error))
     options.open.add(connections.writer)
@@ -198,10 +200,19 @@ class LeaseSession implements Session<OutboxDelivery> {
     this.#waiting = new AbortController()
     const over = AbortSignal.any([signal, this.#waiting.signal])
     // With those apart nothing else is claimed, so nobody need wake it.
-    if (this.#apart || wake === undefined) await clock.sleep(ms, over)
+    if (this.#apart) await clock.sleep(ms, over)
     // When the flag has just gone up, claim once more: what was committed before told nobody.
-    else if (!(await wake.raise()) || Number.isFinite(wake.retryIn)) await wake.sleep(Math.min(ms, wake.retryIn), over)
+    else if (!(await wake?.raise()) || Number.isFinite(wake!.retryIn)) {
+      const due = Math.min(ms, await this.#nextDue(), wake?.retryIn ?? ms)
+      await (wake?.sleep(due, over) ?? clock.sleep(due, over))
+    }
     this.#waiting = undefined
+  }
+
+  /** What is due and was not claimed is being claimed by another: look again soon, not at once. */
+  async #nextDue(): Promise<number> {
+    const [row] = await this.#connections.reader.read('lease-next', this.#sql.next, [])
+    return row === undefined ? Number.POSITIVE_INFINITY : Math.max(SOON, Number(row[0]))
   }
 
   async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {

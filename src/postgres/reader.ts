@@ -1,5 +1,5 @@
 import { hostname } from 'node:os'
-import { telemetry, uuidv7 } from '../core/index.ts'
+import { telemetry, Unavailable, uuidv7, WaybillError } from '../core/index.ts'
 import { answered } from '../drivers/connection.ts'
 import type { Database, Sql } from '../drivers/sql.ts'
 import type { Source } from '../flow/index.ts'
@@ -15,6 +15,7 @@ import { connectionsOf } from './relay-connections.ts'
 /** A relay's part in reading a PostgreSQL outbox, as its owner, the owner of some shards, or one of many that compete. */
 export class PostgresReader implements Reader {
   readonly #options: ReaderOptions
+  readonly #db: Database
   readonly #leadership: PostgresLeadership
   readonly #member = `${hostname()}:${process.pid}:${uuidv7().slice(-12)}`
   readonly #make: (kind: 'owner' | 'lease') => Source[]
@@ -27,6 +28,7 @@ export class PostgresReader implements Reader {
 
   constructor(db: Database, names: OutboxNames, prepare: boolean, options: ReaderOptions) {
     this.#options = options
+    this.#db = db
     this.#leadership = new PostgresLeadership(db, names)
     this.#budget = PoolBudget.of(db)
     this.#waiting = new Waiting(names.table.text, undefined, options.lease, options.clock)
@@ -40,7 +42,7 @@ export class PostgresReader implements Reader {
           )
   }
 
-  /** Which connections it will keep, and whether the pool has them. */
+  /** Whether the pool has the connections that it will keep, and whether they may write. */
   async check(): Promise<void> {
     const { reader, shards, wake } = this.#options
     const sessions = reader === 'lease' ? 1 : shards
@@ -52,6 +54,7 @@ export class PostgresReader implements Reader {
     // Owners of a table take turns; those that compete read at the same time.
     const group = reader === 'lease' ? this.#member : table
     await this.#budget.keep(this.#member, { group, count, what })
+    await this.#answered(refuseReadOnly(this.#db, table))
   }
 
   share(): Promise<readonly Source[]> {
@@ -123,4 +126,14 @@ export class PostgresReader implements Reader {
     if (other === undefined) return
     this.#waiting.for(other, `it reads as ${mode}, and this relay as ${this.#mode(kind)}`)
   }
+}
+
+/** A standby may become the primary, and is waited for. A session that is told to be read-only stays so. */
+async function refuseReadOnly(db: Database, table: string): Promise<void> {
+  const asked = `SELECT current_setting('transaction_read_only') AS read_only, pg_is_in_recovery() AS standby`
+  const [row] = (await db.query(asked)).rows
+  if (row?.['standby'] === true) throw new Unavailable('this is a standby, and a relay needs the primary')
+  if (row?.['read_only'] !== 'on') return
+  const text = `default_transaction_read_only is on for this role or database, and ${table} must be written`
+  throw new WaybillError('READ_ONLY', text)
 }

@@ -328,6 +328,8 @@ WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || 
   'lease-extend': `UPDATE {{outbox}} SET available_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
 WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
+  'lease-next': `SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}}
+WHERE state IN ('scheduled', 'retrying', 'leased') ORDER BY available_at LIMIT 1`,
   'lease-published': `UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), available_at = NULL, lease = NULL,
   locked_at = NULL, last_error = NULL
 WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
