@@ -9,6 +9,9 @@ export interface BreakerSettings {
   readonly clock: Clock
 }
 
+/** The longest pause while some are marked, in milliseconds: others may be there that would arrive. */
+const SHORT = 1000
+
 /** The pause after a collective failure, and its end: nothing goes out until the next probe is due. */
 export class Breaker {
   paused = false
@@ -23,11 +26,13 @@ export class Breaker {
     this.#onProbe = onProbe
   }
 
-  /** Answers for how long. */
+  /** Pauses, unless the window spares it. Returns how long whoever failed should wait. */
   pause(error: unknown): number {
     const { flow, window, retry, clock } = this.#settings
     const { failures, era } = window
-    const retryIn = Math.max(retry.breaker(failures), pauseAfter(error))
+    const pause = Math.max(retry.breaker(Math.max(1, failures)), pauseAfter(error))
+    const retryIn = window.doubtful ? Math.min(pause, SHORT) : pause
+    if (failures === 0) return retryIn
     this.paused = true
     this.#since ??= clock.monotonic()
     telemetry['flow.paused'].publish({ flow, error, retryIn, failures })

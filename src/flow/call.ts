@@ -11,6 +11,10 @@ import type { Delivery } from './source.ts'
 export class Call<D extends Delivery<Message>> {
   run: D[] = []
   busy = false
+  /** Calls are numbered as they go out. */
+  number = 0
+  /** How many of its run failed before while others arrived; see Window. They are its first. */
+  marked = 0
   /** Nothing else is in flight, so what happens now is this message's doing. */
   alone = false
   /** The window's era in which it went out. */

@@ -1,4 +1,5 @@
 import { type Clock, DONE, type Message, RELEASE, type Settlement, telemetry, warnOnce } from '../core/index.ts'
+import { Doubts } from './doubts.ts'
 import { Handled } from './handled.ts'
 import { Lanes } from './lanes.ts'
 import type { Outcome } from './publisher.ts'
@@ -28,6 +29,9 @@ export class Hand<D extends Delivery<Message>> {
   readonly tally: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
   readonly lanes = new Lanes<D>()
   readonly handled: Handled<D>
+  readonly doubts = new Doubts<D>()
+  /** Failed before while others arrived. They go out again, but few of them at once; see Window. */
+  readonly marked: D[] = []
   count = 0
   bytes = 0
   /** Whatever comes back or comes in now is given back; nothing is tried again here. */
@@ -69,7 +73,8 @@ export class Hand<D extends Delivery<Message>> {
 
   /** All that is not out with a call of the step. */
   get waiting(): readonly D[] {
-    return [...this.#settler.unwritten, ...this.#resting, ...this.lanes.all()]
+    const { deliveries } = this.doubts
+    return [...this.#settler.unwritten, ...this.#resting, ...deliveries, ...this.marked, ...this.lanes.all()]
   }
 
   get full(): boolean {
@@ -203,9 +208,12 @@ export class Hand<D extends Delivery<Message>> {
     this.lanes.finished(key)
   }
 
-  /** Others are to go before this one, uncharged. Where no others could come in, it leaves, to come again later. */
-  postpone(delivery: D, after: number, error: unknown): void {
-    const alone = this.lanes.ready === 0 && this.full
+  /**
+   * Others are to go before this one, uncharged. Where no others could come in, because the buffer is full of those that
+   * failed alone (there are `suspects`), it leaves, to come again later.
+   */
+  postpone(delivery: D, after: number, error: unknown, suspects: number): void {
+    const alone = this.full && this.lanes.ready < suspects
     if (!alone || !this.#settings.features.redelivers) this.lanes.putLast(delivery)
     else this.#settleFailed(delivery, { kind: 'retry', after, error, charged: false }, [])
   }
@@ -243,6 +251,8 @@ export class Hand<D extends Delivery<Message>> {
   giveBack(): void {
     this.release(this.#resting)
     this.#resting.clear()
+    for (const { failed } of this.doubts.clear()) this.release(failed)
+    this.release(this.marked.splice(0))
     this.release(this.lanes.clear())
   }
 

@@ -1,7 +1,8 @@
-import { asError, type Message, telemetry } from '../core/index.ts'
+import { asError, type Message, telemetry, Unavailable } from '../core/index.ts'
 import { Breaker, type BreakerSettings } from './breaker.ts'
 import { Call, downIn, failuresAmong } from './call.ts'
 import type { Changes } from './changes.ts'
+import type { Doubt } from './doubts.ts'
 import { Hand, type HandSettings } from './hand.ts'
 import { outcomeOf } from './outcome.ts'
 import type { Outcome } from './publisher.ts'
@@ -22,6 +23,12 @@ export interface PumpSettings<D extends Delivery<Message>> extends HandSettings,
 /** How soon a session that was not live is asked again, unless something else comes first. */
 const ASK_AGAIN = 250
 
+/** How long a marked one waits when it cannot be charged: others must be able to come in. In milliseconds. */
+const UNCHARGED = 30_000
+
+/** How long those that were out beside a failure have to tell what it was, in milliseconds. Then it counts as an outage. */
+const IN_DOUBT = 1000
+
 /**
  * Between taking and settling, within one session: who may go out now, and how its call ended. Nothing here waits: it
  * is driven by deliveries coming in, outcomes coming back and time passing.
@@ -36,6 +43,9 @@ export class Pump<D extends Delivery<Message>> {
   readonly #abort = sharedController()
   readonly #calls: Call<D>[] = []
   readonly #idle: Call<D>[] = []
+  #dispatched = 0
+  /** How many of those that are marked are out. */
+  #markedOut = 0
   #alone = false
   #pumping = false
   #lost = false
@@ -78,7 +88,7 @@ export class Pump<D extends Delivery<Message>> {
     if (this.#pumping) return
     this.#pumping = true
     while (this.#mayDispatch()) {
-      const suspect = this.#window.isSuspect(this.hand.lanes.peek()!.message.id)
+      const suspect = !this.#mayGoMarked() && this.#window.isSuspect(this.hand.lanes.peek()!.message.id)
       if (suspect && this.inFlight > 0) break
       this.#dispatch(suspect || this.#window.size === 1)
     }
@@ -87,8 +97,41 @@ export class Pump<D extends Delivery<Message>> {
     if (this.inFlight === 0) this.#settings.changes.notify()
   }
 
+  /** The next of the lanes is not a marked one: those have a place of their own. */
+  #sortOut(): void {
+    const { lanes, marked } = this.hand
+    for (let next = lanes.peek(); next !== undefined && this.#window.isMarked(next.message.id); next = lanes.peek()) {
+      marked.push(lanes.take())
+    }
+    // One of them will do for a probe. The others leave, so that some who are not marked can come in.
+    if (this.#window.size > 1 || !this.hand.full) return
+    for (const one of marked.splice(1))
+      this.#leaves([one], new Unavailable('it failed before, and now nothing arrives'), 0)
+  }
+
+  /** A marked one must make room, and cannot be charged. */
+  #leaves(run: readonly D[], error: unknown, began: number): void {
+    this.hand.fail(run, { kind: 'failed', error, charged: false, after: UNCHARGED }, began)
+  }
+
+  /** A marked one failed again, and nobody was out beside it. */
+  #failedAgain(run: readonly D[], error: unknown, began: number): void {
+    if (this.#window.failedAgain(run[0]!.message.id)) this.hand.fail(run, { kind: 'failed', error }, began)
+    else this.#leaves(run, error, began)
+  }
+
+  /** While it is open whether anybody can arrive, others are the better probes. */
+  #mayGoMarked(): boolean {
+    const { marked, lanes } = this.hand
+    if (marked.length === 0 || this.#markedOut >= this.#window.markedAtOnce) return false
+    return this.#window.size > 1 || lanes.ready === 0
+  }
+
   #mayDispatch(): boolean {
-    if (this.hand.lanes.ready === 0 || this.inFlight >= this.#window.size) return false
+    this.#sortOut()
+    if (this.hand.lanes.ready === 0 && !this.#mayGoMarked()) return false
+    // What those that are out will tell decides who may go.
+    if (this.inFlight >= this.#window.size || this.hand.doubts.size > 0) return false
     if (this.#calls.length - this.#idle.length >= this.#settings.concurrency) return false
     return !this.#alone && !this.breaker.paused && this.#maySend()
   }
@@ -112,6 +155,7 @@ export class Pump<D extends Delivery<Message>> {
   #dispatch(alone: boolean): void {
     const call = this.#idle.pop() ?? this.#newCall()
     this.#fill(call, alone)
+    call.number = this.#dispatched++
     call.busy = true
     call.alone = alone
     call.era = this.#window.era
@@ -129,15 +173,21 @@ export class Pump<D extends Delivery<Message>> {
 
   #fill(call: Call<D>, alone: boolean): void {
     const { step } = this.#settings
-    const { lanes } = this.hand
-    const first = lanes.take()
+    const { lanes, marked } = this.hand
+    const first = this.#mayGoMarked() ? marked.shift() : undefined
+    call.marked = first === undefined ? 0 : 1
+    this.#markedOut += call.marked
     if ('each' in step) {
-      call.run[0] = first
+      call.run[0] = first ?? lanes.take()
       return
     }
-    call.run = [first]
+    call.run = [first ?? lanes.take()]
     const size = alone ? 1 : Math.min(step.size, this.#window.size - this.inFlight)
-    for (let { key } = first; call.run.length < size; ) {
+    for (; call.marked > 0 && call.run.length < size && this.#mayGoMarked(); call.marked++, this.#markedOut++) {
+      call.run.push(marked.shift()!)
+    }
+    for (let { key } = call.run.at(-1)!; call.run.length < size; ) {
+      this.#sortOut()
       const waiting = step.ordered && key !== undefined ? lanes.peekWaiting(key) : undefined
       const next = waiting ?? lanes.peek()
       if (next === undefined || this.#window.isSuspect(next.message.id)) break
@@ -153,7 +203,10 @@ export class Pump<D extends Delivery<Message>> {
     try {
       await this.#session.note!(call.run[0]!)
     } catch (error) {
-      if (this.#landed(call)) this.#fellTogether(call, asError(error), call.run)
+      if (this.#landed(call)) {
+        this.#putBack(call.run)
+        if (this.#window.failedTogether(call.era)) this.breaker.pause(asError(error))
+      }
       this.#next(call)
       return
     }
@@ -222,6 +275,8 @@ export class Pump<D extends Delivery<Message>> {
       this.breaker.arrived(run.length, call.era)
       if (this.#window.suspects > 0) for (const { message } of run) this.#window.acquit(message.id)
       this.hand.done(run, call.began)
+      if (call.marked > 0) this.#window.cleared()
+      if (this.hand.doubts.size > 0) this.#weigh(call, true)
     }
     this.#next(call)
   }
@@ -240,7 +295,9 @@ export class Pump<D extends Delivery<Message>> {
     const arrived = outcomes.filter(({ kind }) => kind === 'ok').length
     if (arrived > 0) this.breaker.arrived(arrived, call.era)
     run.forEach(({ message }, i) => {
-      if (outcomes[i]!.kind !== 'down') this.#window.acquit(message.id)
+      if (outcomes[i]!.kind === 'down') return
+      this.#window.acquit(message.id)
+      if (i < call.marked) this.#window.cleared()
     })
     const down = this.hand.closing ? undefined : downIn(outcomes)
     if (down !== undefined && call.alone) {
@@ -248,7 +305,50 @@ export class Pump<D extends Delivery<Message>> {
       return
     }
     const again = this.hand.judge(run, outcomes, began)
-    if (down !== undefined) this.#fellTogether(call, down.error, again)
+    if (down !== undefined) this.#fell(call, down.error, again)
+    if (this.hand.doubts.size > 0) this.#weigh(call, arrived > 0)
+  }
+
+  /** Not alone. Was it the destination, or these? Whoever is out beside them will tell. */
+  #fell(call: Call<D>, error: unknown, failed: readonly D[]): void {
+    const { era, began } = call
+    if (era !== this.#window.era) {
+      this.#putBack(failed)
+      return
+    }
+    const doubt = { failed, error, era, began, before: this.#dispatched }
+    this.hand.doubts.add(doubt)
+    if (this.inFlight === 0) return
+    this.#settings.clock.sleep(IN_DOUBT, this.#abort.signal).then(() => {
+      if (!this.hand.doubts.has(doubt)) return
+      this.#fellTogether()
+      this.pump()
+    })
+  }
+
+  /** A call has landed, and some failed before. */
+  #weigh(call: Call<D>, arrived: boolean): void {
+    if (arrived) {
+      for (const doubt of this.hand.doubts.clear()) this.#fellBeside(doubt, call.number)
+      return
+    }
+    let oldest = Number.POSITIVE_INFINITY
+    for (const { busy, number } of this.#calls) if (busy && number < oldest) oldest = number
+    if (this.hand.doubts.over(oldest)) this.#fellTogether()
+  }
+
+  /** Each failed by itself: another was out beside them, and arrived. */
+  #fellBeside({ failed, error, before, began }: Doubt<D>, arrived: number): void {
+    for (const [first, ...behind] of runsOf(failed)) {
+      const { id, type } = first.message
+      if (this.#window.failedBeside(id, before, arrived)) {
+        telemetry['message.suspected'].publish({ flow: this.#settings.flow, type, id, error })
+        this.hand.fail([first, ...behind], { kind: 'failed', error }, began)
+      } else {
+        if (first.key !== undefined) this.hand.lanes.putWaiting(first.key, behind)
+        this.hand.marked.push(first)
+      }
+    }
   }
 
   /** Whether anything is to be decided: not what was given back already, nor what a lost session had taken. */
@@ -257,6 +357,7 @@ export class Pump<D extends Delivery<Message>> {
     call.busy = false
     this.inFlight -= call.run.length
     if (call.alone) this.#alone = false
+    this.#markedOut -= call.marked
     if (!this.#lost) return true
     for (const delivery of call.run) this.hand.forget(delivery)
     return false
@@ -270,20 +371,37 @@ export class Pump<D extends Delivery<Message>> {
 
   /** It failed although nothing else was in flight; see Window. */
   #fellAlone(delivery: D, error: unknown, began: number): void {
+    if (this.#window.isMarked(delivery.message.id)) {
+      this.#failedAgain([delivery], error, began)
+      return
+    }
     if (this.#window.failedAlone(delivery.message.id)) {
       const { type, id, tenant } = delivery.message
       const about = { type, id, tenant, topic: topicOfDelivery(delivery), attempt: delivery.attempts + 1 }
       telemetry['message.suspected'].publish({ flow: this.#settings.flow, error, ...about })
       this.hand.fail([delivery], { kind: 'failed', error }, began)
-      this.breaker.pause(error)
       return
     }
-    this.hand.postpone(delivery, this.breaker.pause(error), error)
+    this.hand.postpone(delivery, this.breaker.pause(error), error, this.#window.alone)
   }
 
-  #fellTogether(call: Call<D>, error: unknown, again: readonly D[]): void {
-    this.#putBack(again)
-    if (this.#window.failedTogether(call.era)) this.breaker.pause(error)
+  /** All that are in doubt: nobody who was out beside them arrived. */
+  #fellTogether(): void {
+    const innocent: D[] = []
+    let last: Doubt<D> | undefined
+    for (const doubt of this.hand.doubts.clear()) {
+      for (const [first, ...behind] of runsOf(doubt.failed)) {
+        if (!this.hand.closing && this.#window.isMarked(first.message.id)) {
+          this.#failedAgain([first, ...behind], doubt.error, doubt.began)
+        } else {
+          innocent.push(first, ...behind)
+          last = doubt
+        }
+      }
+    }
+    if (last === undefined) return
+    this.#putBack(innocent)
+    if (this.#window.failedTogether(last.era)) this.breaker.pause(last.error)
   }
 
   #putBack(run: readonly D[]): void {
@@ -335,6 +453,15 @@ export class Pump<D extends Delivery<Message>> {
   end(): void {
     this.#ended = true
     this.hand.end()
+  }
+}
+
+/** Those of one key that stand together, and each without a key on its own. */
+function* runsOf<D extends Delivery<Message>>(deliveries: readonly D[]): Generator<[D, ...D[]]> {
+  for (let from = 0, to = 0; from < deliveries.length; from = to) {
+    const first = deliveries[from]!
+    for (to = from + 1; first.key !== undefined && deliveries[to]?.key === first.key; ) to++
+    yield [first, ...deliveries.slice(from + 1, to)]
   }
 }
 

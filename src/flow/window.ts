@@ -9,19 +9,33 @@
  * Only one that fails alone is suspected. It goes to the end of the queue, so the next probe is another message. If
  * others have arrived since and it fails alone again, it is charged. While everything fails nobody is charged: that
  * is an outage.
+ *
+ * One that fails while another beside it arrives has failed by itself, and closes nothing (decision 0038). It is marked.
+ * It goes out again with others, but not with another that is marked: it may be the victim of one. If it fails again,
+ * beside one that went out since it was marked and arrived, it is charged. The more were charged in a row, the more marked
+ * ones may be out at once; one that arrives was a victim, and they go one by one again.
+ *
+ * When a marked one fails and nobody is there to compare, that says nothing about the destination: it waits for its next
+ * try, and no pause follows. It is charged if others have arrived since it failed before.
  */
 export class Window {
   readonly max: number
   /** How many may be in flight now. */
   size: number
-  /** Collective failures in a row. */
+  /** How many marked ones may be in flight now. */
+  markedAtOnce = 1
+  /** Collective failures in a row, without the first after something arrived. */
   failures = 0
   /** Grows with every collective failure. What went out in an earlier era proves nothing about this one. */
   era = 0
   #failing = false
+  /** So many failures bring no pause yet, since something arrived before them: the next to go out will tell. */
+  #spared = 0
   #arrived = 0
   /** Who failed alone, and how many had arrived by then. */
   readonly #suspects = new Map<string, number>()
+  /** Who failed beside others that arrived, the number of the first call since, and how many had arrived by then. */
+  readonly #marked = new Map<string, { readonly since: number; arrived: number }>()
 
   constructor(max: number) {
     this.max = max
@@ -33,7 +47,13 @@ export class Window {
     this.size = 1
   }
 
+  /** Whether anybody is suspected or marked. */
   get suspects(): number {
+    return this.#suspects.size + this.#marked.size
+  }
+
+  /** How many have failed alone. */
+  get alone(): number {
     return this.#suspects.size
   }
 
@@ -45,6 +65,46 @@ export class Window {
   /** A suspect has an outcome of its own. */
   acquit(id: string): void {
     this.#suspects.delete(id)
+    this.#marked.delete(id)
+  }
+
+  isMarked(id: string): boolean {
+    return this.#marked.size > 0 && this.#marked.has(id)
+  }
+
+  /** Whether some failed while others arrived: then a failure is less of a proof that all would. */
+  get doubtful(): boolean {
+    return this.#marked.size > 0
+  }
+
+  /** A marked one has arrived. */
+  cleared(): void {
+    this.markedAtOnce = 1
+  }
+
+  /**
+   * It failed before call number `before` went out, and the call number `arrived`, which was out beside it, arrived.
+   * Returns whether the message is to be charged.
+   */
+  failedBeside(id: string, before: number, arrived: number): boolean {
+    const mark = this.#marked.get(id)
+    if (mark === undefined) {
+      evictOldest(this.#marked, MAX_MARKED)
+      this.#marked.set(id, { since: before, arrived: this.#arrived })
+      return false
+    }
+    if (arrived < mark.since) return false
+    mark.arrived = this.#arrived
+    this.markedAtOnce = Math.min(this.max, this.markedAtOnce * 2)
+    return true
+  }
+
+  /** A marked one failed, and nobody was out beside it. Returns whether it is to be charged: others have arrived since. */
+  failedAgain(id: string): boolean {
+    const mark = this.#marked.get(id)
+    if (mark === undefined || this.#arrived <= mark.arrived) return false
+    mark.arrived = this.#arrived
+    return true
   }
 
   /** Some that went out in `era` have arrived. */
@@ -53,6 +113,7 @@ export class Window {
     this.#arrived += count
     this.failures = 0
     this.#failing = false
+    this.#spared = this.#marked.size > 0 ? SPARED : 1
   }
 
   /** The source knows of some that arrived: only now could a crash not bring them back. */
@@ -64,23 +125,35 @@ export class Window {
   failedTogether(era: number): boolean {
     if (era !== this.era) return false
     this.era++
-    this.failures++
+    if (this.#spared > 0) this.#spared--
+    else this.failures++
     this.size = 1
     this.#failing = true
     return true
   }
 
-  /** Answers whether the message is to be charged. */
+  /** Returns whether the message is to be charged: others have arrived since it failed alone before. */
   failedAlone(id: string): boolean {
-    this.failedTogether(this.era)
     const before = this.#suspects.get(id)
-    if (before === undefined && this.#suspects.size >= MAX_SUSPECTS) {
-      const oldest = this.#suspects.keys().next().value
-      if (oldest !== undefined) this.#suspects.delete(oldest)
+    if (before !== undefined && this.#arrived > before) {
+      this.#suspects.set(id, this.#arrived)
+      return true
     }
+    this.failedTogether(this.era)
+    if (before === undefined) evictOldest(this.#suspects, MAX_SUSPECTS)
     this.#suspects.set(id, this.#arrived)
-    return before !== undefined && this.#arrived > before
+    return false
   }
 }
 
 const MAX_SUSPECTS = 1000
+
+/** Failures in a row without a pause, while some are marked: those that fail may well be many among few. */
+const SPARED = 10
+
+/** More than those: a broken handler may fail thousands before they are dead. */
+const MAX_MARKED = 20_000
+
+function evictOldest(among: Map<string, unknown>, most: number): void {
+  if (among.size >= most) among.delete(among.keys().next().value!)
+}

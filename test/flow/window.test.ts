@@ -46,6 +46,41 @@ describe('the window', () => {
     expect(window.isSuspect('a')).toBe(false)
   })
 
+  it('charges one that fails again beside one that went out since, and arrived', () => {
+    const window = new Window(10)
+    // It failed before call 5 went out, and call 3, which was out beside it, arrived.
+    expect(window.failedBeside('a', 5, 3)).toBe(false)
+    expect(window.isMarked('a')).toBe(true)
+    // One that went out before proves nothing about now.
+    expect(window.failedBeside('a', 9, 4)).toBe(false)
+    expect(window.failedBeside('a', 9, 5)).toBe(true)
+    window.acquit('a')
+    expect(window.isMarked('a')).toBe(false)
+  })
+
+  it('charges a marked one that fails with nobody beside it only if others have arrived since', () => {
+    const window = new Window(10)
+    window.arrived(1, window.era)
+    window.failedBeside('a', 5, 3)
+    expect(window.failedAgain('a')).toBe(false)
+    window.arrived(1, window.era)
+    expect(window.failedAgain('a')).toBe(true)
+    expect(window.failedAgain('a')).toBe(false)
+  })
+
+  it('lets more marked ones out at once while they are charged, and one by one when one of them arrives', () => {
+    const window = new Window(10)
+    const charge = (id: string) => [window.failedBeside(id, 1, 0), window.failedBeside(id, 1, 1)]
+    let marked = 0
+    expect(window.markedAtOnce).toBe(1)
+    for (const atOnce of [2, 4, 8, 10, 10]) {
+      expect(charge(`m${marked++}`)).toEqual([false, true])
+      expect(window.markedAtOnce).toBe(atOnce)
+    }
+    window.cleared()
+    expect(window.markedAtOnce).toBe(1)
+  })
+
   it('remembers no more than a thousand suspects', () => {
     const window = new Window(10)
     for (let i = 0; i <= 1000; i++) window.failedAlone(`m${i}`)
@@ -81,13 +116,16 @@ describe('after a collective failure', () => {
     const store = new Store(clock).add('poison')
     const together: string[][] = []
     const inside = new Set<string>()
+    const killed = new Set<string>()
     let innocents = 0
     const each = async ({ message }: Held) => {
       inside.add(message.id)
       if (message.id === 'poison') together.push([...inside])
       await clock.sleep(10)
       inside.delete(message.id)
-      if (message.id === 'poison' || inside.has('poison')) throw new Unavailable('connection closed')
+      // It takes the connection of all of them with it.
+      if (message.id === 'poison') for (const id of inside) killed.add(id)
+      if (message.id === 'poison' || killed.delete(message.id)) throw new Unavailable('connection closed')
     }
     const flow = flowOf(clock, store, { each }, { concurrency: 5, retry: { attempts: 3 }, poll: { base: 5, max: 5 } })
     await flow.start()
@@ -104,8 +142,9 @@ describe('after a collective failure', () => {
     await stop(clock, flow)
   })
 
-  it('an ok that comes late from before the failure does not end the pause', async () => {
+  it('one that was out beside it and arrives shows that the destination is there: no pause, and nobody is charged', async () => {
     const clock = new FakeClock()
+    const telemetry = record()
     const store = new Store(clock).add('a').add('b').add('c')
     const gate = new Gate()
     const flow = flowOf(clock, store, { each: gate.each }, { concurrency: 2 })
@@ -113,12 +152,67 @@ describe('after a collective failure', () => {
     await clock.settle()
     gate.end('b', new Unavailable('away'))
     await clock.settle()
+    expect(gate.inside, 'nobody goes out before it is known').toEqual(['a'])
     gate.end('a')
-    await clock.advance(199)
-    expect(gate.inside).toEqual([])
-    await clock.advance(1)
-    expect(gate.inside).toEqual(['b'])
+    await clock.settle()
+    expect(gate.inside.sort()).toEqual(['b', 'c'])
     gate.endAll()
+    await clock.until(() => store.in('done').length === 3)
+    expect(telemetry.of('flow.paused')).toEqual([])
+    expect(store.settlements).toHaveLength(3)
+    await stop(clock, flow)
+  })
+
+  it('one that was out beside it and does not come back is not waited for longer than a second', async () => {
+    const clock = new FakeClock()
+    const telemetry = record()
+    const store = new Store(clock).add('a').add('b')
+    const gate = new Gate()
+    const flow = flowOf(clock, store, { each: gate.each }, { concurrency: 2, timeout: '1h' })
+    await flow.start()
+    await clock.settle()
+    gate.end('b', new Unavailable('away'))
+    await clock.advance(1000)
+    expect(telemetry.of('flow.paused')).toMatchObject([{ failures: 1 }])
+    gate.end('a')
+    await clock.until(() => gate.inside.includes('b'))
+    gate.endAll()
+    await clock.until(() => store.in('done').length === 2)
+    await stop(clock, flow)
+  })
+})
+
+describe('some fail as if the destination were away, while others arrive', () => {
+  const handling = 20
+  const isBad = (id: string, every: number) => Number(id.slice(1)) % every === 0
+
+  it.each([
+    // One in ten, half of them; how many of the others arrive in how many seconds. Without failures it is 500 a second.
+    { what: 'each', every: 10, seconds: 6, atLeast: 2400 },
+    { what: 'each', every: 2, seconds: 6, atLeast: 800 },
+    { what: 'batch', every: 10, seconds: 4, atLeast: 1800 },
+    { what: 'batch', every: 2, seconds: 11, atLeast: 400 },
+  ])('$what, one in $every: the others go on, and those that fail are charged', async (given) => {
+    const clock = new FakeClock()
+    const store = new Store(clock).addMany(3000)
+    const down = { kind: 'down' as const, error: new Unavailable('no such table') }
+    const each = async ({ message }: Held) => {
+      if (isBad(message.id, given.every)) throw down.error
+      await clock.sleep(handling)
+    }
+    const batch = async (deliveries: readonly Held[]) => {
+      await clock.sleep(handling)
+      return deliveries.map(({ message }) => (isBad(message.id, given.every) ? down : { kind: 'ok' as const }))
+    }
+    const step = given.what === 'each' ? { each } : { batch, size: 10, ordered: false }
+    const flow = flowOf(clock, store, step, { poll: { base: 5, max: 50 }, retry: { attempts: 3 } })
+    await flow.start()
+    await clock.advance(given.seconds * 1000)
+    expect(store.in('done').length).toBeGreaterThan(given.atLeast)
+    const charged = store.rows.filter(({ attempts }) => attempts > 0).map(({ message }) => message.id)
+    expect(charged.length).toBeGreaterThan(100)
+    expect(charged.filter((id) => !isBad(id, given.every))).toEqual([])
+    await clock.until(() => store.in('dead').length > 100, 120_000)
     await stop(clock, flow)
   })
 })

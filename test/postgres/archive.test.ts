@@ -173,7 +173,7 @@ describe.each(KINDS)('archive on %s', (kind: Kind) => {
       expect(await admin.replay(later, WHO, { archive: true })).toBe(0)
       expect(await admin.replay({ key: 'a', until: later.since }, WHO, { archive: true })).toBe(3)
       expect((await ready()).map((row) => row['n'])).toEqual(['0', '2', '3'])
-      if (more.dedup || more.partition) {
+      if ('dedup' in more || 'partition' in more) {
         expect(await own.query('SELECT 1 FROM shop_ids JOIN shop USING (event_id)')).not.toEqual([])
       }
       if (kind !== 'pglite') await own.end()
