@@ -12,8 +12,8 @@ export const mutations: Mutation[] = [
   {
     name: 'the server ends the connection of the idle flag while the relay is busy',
     file: 'src/postgres/wake.ts',
-    find: 'pg_advisory_unlock(${lock}), ${limit(0)}`',
-    replace: 'pg_advisory_unlock(${lock}), ${limit(options.idleTimeout)}`',
+    find: '{limit(0)}',
+    replace: '{limit(options.idleTimeout)}',
     test: SESSION,
     expects: 'one publish lasts longer than leases do',
     needs,
@@ -33,7 +33,7 @@ export const mutations: Mutation[] = [
     find: 'await Promise.all([this.#renew(), this.#connections.touch()])',
     replace: 'await this.#connections.touch()',
     test: SESSION,
-    expects: 'as owner > is kept while one publish',
+    expects: 'as owner is kept while one publish',
     needs,
   },
   {
@@ -60,7 +60,7 @@ export const mutations: Mutation[] = [
     find: '!(await wake?.raise())',
     replace: 'true',
     test: SESSION,
-    expects: 'as lease > is kept while there is nothing to do',
+    expects: 'as lease is kept while there is nothing to do',
     needs,
   },
   {
@@ -123,7 +123,7 @@ export const mutations: Mutation[] = [
     find: '    tellExpired(this.#options.names.table.text, ranOut)\n',
     replace: '',
     test: WAITING,
-    expects: 'as lease > are told with their number',
+    expects: 'as lease are told with their number',
     needs,
   },
   {
@@ -132,7 +132,7 @@ export const mutations: Mutation[] = [
     find: `({ state }) => state === 'leased'`,
     replace: `({ state }) => state === 'dead'`,
     test: WAITING,
-    expects: 'as owner > are told with their number',
+    expects: 'as owner are told with their number',
     needs,
   },
   {
@@ -141,7 +141,7 @@ export const mutations: Mutation[] = [
     find: 'tenant: tenantOf(row)',
     replace: 'tenant: tenantOf([])',
     test: WAITING,
-    expects: 'as lease > and their dead with their tenant',
+    expects: 'as lease and their dead with their tenant',
     needs,
   },
   {
@@ -150,7 +150,7 @@ export const mutations: Mutation[] = [
     find: `    lock_timeout: '0',\n`,
     replace: '',
     test: SETTINGS,
-    expects: 'as owner > works where lock_timeout',
+    expects: 'as owner works where lock_timeout',
     needs,
   },
   {

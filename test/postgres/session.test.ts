@@ -1,5 +1,6 @@
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import type { Message } from '../../src/index.ts'
 import { Relay } from '../../src/outbox/relay.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { faultProxy, recordTelemetry } from '../../src/testing/index.ts'
@@ -51,22 +52,26 @@ async function renewed(times: number): Promise<void> {
 describe.each(READERS)('a session of a relay that reads as %s', (reader) => {
   test('is kept while one publish lasts longer than leases do', async () => {
     const telemetry = recordTelemetry(['flow.opened', 'flow.lost', 'warning'])
-    let out = 0
-    const relay = t.relay({ reader, lease: LEASE, ...IDLE, to: async () => void (await renewed(9).then(() => out++)) })
+    const out: string[] = []
+    const to = async ({ id }: Message) => {
+      if (out.push(id) === 1) await renewed(9)
+    }
+    // One at a time, and more than it takes ahead: it has no room, so it does not go idle meanwhile.
+    const one = { batch: 1, maxBatch: 1, concurrency: 1 }
+    const relay = t.relay({ reader, lease: LEASE, ...IDLE, ...one, to })
     await relay.start()
     await flagIsUp()
-    await t.enqueue(at(1))
+    await t.enqueue(Array.from({ length: 30 }, (_, n) => at(n)))
     await until(
-      () => out === 1,
+      async () => (await t.states())['published'] === 30,
       30_000,
-      () => `${out} were published`,
+      () => `${out.length} were published`,
     )
-    await until(async () => (await t.states())['published'] === 1)
     await relay.stop()
     telemetry.stop()
     expect(telemetry.of('flow.lost')).toEqual([])
     expect(telemetry.of('warning')).toEqual([])
-    expect([telemetry.of('flow.opened').length, out]).toEqual([1, 1])
+    expect([telemetry.of('flow.opened').length, out.length, new Set(out).size]).toEqual([1, 30, 30])
   })
 
   test('is kept while there is nothing to do, and is woken after that', async () => {

@@ -55,7 +55,6 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
       lease: 900,
     })
     try {
-      await relay.start()
       const enqueue = (n: number, options = {}) =>
         db.withTransaction((tx) => db.outbox.enqueue(tx, Placed({ n }, { key: `key ${n}` }), options))
       // A transaction left open keeps the flag waiting, longer than any of the limits.
@@ -66,6 +65,7 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
       await writer.query(`SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'`)
       await writer.query('BEGIN')
       await db.outbox.enqueue(writer as never, Placed({ n: 0 }))
+      await relay.start()
       sink.fail({ where: (message) => number(message) === 2, times: 1 })
       sink.fail({ where: (message) => number(message) === 3, times: 2 })
       const woken = recordTelemetry(['task.ran'])

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type Clock, systemClock } from '../../src/core/index.ts'
 import { recordTelemetry, type TelemetryRecorder } from '../../src/testing/index.ts'
 import { until } from './faults/support.ts'
 import { outboxOn, Placed, type TestOutbox, untilEmpty } from './support.ts'
@@ -28,13 +29,26 @@ async function killed(seconds: number): Promise<void> {
 describe('a relay that waits', () => {
   test('says at once for whom and until when, once, and again when the other is overdue', async () => {
     await killed(60)
-    const relay = t.relay({ poll: '20ms', maxPoll: '20ms' })
+    let asked = 0
+    const clock: Clock = {
+      ...systemClock,
+      sleep: (ms, signal) => {
+        if (ms === 20) asked++
+        return systemClock.sleep(ms, signal)
+      },
+    }
+    const relay = t.relay({ poll: '20ms', maxPoll: '20ms', clock })
     await relay.start()
     const waiting = await telemetry.next('relay.waiting')
     expect(waiting).toMatchObject({ table: 'outbox', shard: 0, holder: 'host:1:dead', overdue: false })
     const left = new Date(waiting.until).getTime() - Date.now()
     expect(left).toBeGreaterThan(50_000)
     expect(left).toBeLessThanOrEqual(60_500)
+    await until(
+      () => asked > 5,
+      10_000,
+      () => `the relay has asked ${asked} times`,
+    )
     await killed(20)
     expect(await telemetry.next('relay.waiting', ({ overdue }) => overdue)).toMatchObject({ holder: 'host:1:dead' })
     expect(telemetry.of('relay.waiting')).toHaveLength(2)
