@@ -131,7 +131,8 @@ describe.each(KINDS)('archive on %s', (kind: Kind) => {
       expect(await admin.clean({ limit: 2 })).toBe(2)
       await own.query(`UPDATE shop SET foreign_id = 'theirs' WHERE event_id = '${ids[2]}'`)
       expect(await admin.replay({ eventIds: [ids[0]!] }, WHO, { archive: true })).toBe(1)
-      await own.query(`UPDATE shop SET state = 'published', published_at = ${LONG_AGO} WHERE event_id = '${ids[0]}'`)
+      await own.query(`UPDATE shop SET state = 'published', published_at = ${LONG_AGO} - interval '1 day',
+        foreign_id = 'second' WHERE event_id = '${ids[0]}'`)
       expect(await admin.clean({ limit: 2 })).toBe(2)
       const [pending] = await own.insert({ state: 'ready', key: 'a', payload: { n: 9 } })
       expect((await own.states())['published']).toBe(1)
@@ -143,8 +144,12 @@ describe.each(KINDS)('archive on %s', (kind: Kind) => {
         `UPDATE shop SET state = 'published', published_at = now() WHERE state = 'ready' AND event_id <> '${pending}'`,
       )
       const before = await all(readArchive(where === 'table' ? { on: own.db, names: own.names } : directory))
+      const drawn = async () => Number((await own.query('SELECT last_value AS n FROM shop_sequence_seq'))[0]!['n'])
+      const last = await drawn()
       expect(await admin.replay({}, WHO, { archive: true })).toBe(4)
+      expect((await drawn()) - last).toBe(4)
       const rows = await ready()
+      expect(rows.find((row) => row['id'] === ids[0])!['foreign_id']).toBe('second')
       expect(rows.map((row) => row['id'])[0]).toBe(pending)
       expect(new Set(rows.map((row) => row['id']))).toEqual(new Set([pending, ...ids]))
       expect(rows).toHaveLength(5)
