@@ -13,7 +13,18 @@ export const WALK: readonly string[] = [
   ...of('core', 'event', 'versions', 'message', 'data', 'cloudevents-binary', 'acking'),
   ...of('outbox', 'event-checks', 'unit-of-work', 'middleware', 'relay'),
   ...of('postgres', 'postgres', 'postgres-outbox', 'outbox', 'event-row', 'inbox', 'unit-of-work'),
-  ...of('postgres', 'reader', 'leadership', 'owner-source', 'owner-scan', 'owner-floor', 'row', 'becoming', 'wake'),
+  ...of(
+    'postgres',
+    'reader',
+    'leadership',
+    'owner-source',
+    'relay-connections',
+    'scan',
+    'low-water',
+    'row',
+    'becoming',
+    'wake',
+  ),
   ...['enqueue-one', 'scan-ready', 'settle-published', 'inbox-receive'].map((name) => `src/postgres/sql/${name}.sql`),
   ...of('drivers', 'sql-of', 'pg', 'pg-connection', 'transaction', 'amqp', 'amqp-steady'),
   ...of('flow', 'worker', 'flow', 'pump', 'call', 'hand', 'lanes', 'window', 'breaker', 'settler'),
@@ -32,7 +43,7 @@ const ENTRIES = [
 ].map((name) => `src/${name}.ts`)
 
 /** More than so many is a way nobody walks. */
-export const MOST = 62
+export const MOST = 63
 
 export function walk(): Findings {
   const missing = WALK.filter((path) => !existsSync(join(root, path))).map((path) => `${path} does not exist`)

@@ -48,7 +48,7 @@ function rewrite(
   return /\.(sql|lua|json|yml)$/.test(path) || path.startsWith('.ci/') ? mentions(text, moves, known) : text
 }
 
-/** Relative imports, and every other literal that is the relative path of a file (`new URL('./child.ts', …)`). */
+/** Relative imports, and every other literal that is the relative path of a file (`new URL(…)`). */
 function imports(path: string, at: string, text: string, moves: ReadonlyMap<string, string>): string {
   const file = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true)
   const edits: { start: number; end: number; text: string }[] = []

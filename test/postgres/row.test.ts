@@ -92,9 +92,9 @@ describe('the table refuses', () => {
       VALUES (gen_random_uuid(), 't', '/s', 'x', ${values})`)
 
   test.each([
-    ['an event without a payload', 'payload, payload_bytes', 'NULL, NULL', 'outbox_payload'],
-    ['an event with two payloads', 'payload, payload_bytes', `'{}', '\\x00'`, 'outbox_payload'],
-    ['a state nobody knows', 'payload, state', `'{}', 'sent'`, 'outbox_state'],
+    ['an event without a payload', 'payload, payload_bytes', 'NULL, NULL', 'outbox_row'],
+    ['an event with two payloads', 'payload, payload_bytes', `'{}', '\\x00'`, 'outbox_row'],
+    ['a state nobody knows', 'payload, state', `'{}', 'sent'`, 'outbox_row'],
   ])('%s', async (_, columns, values, constraint) => {
     const refused = { code: '23514', constraint: expect.stringMatching(`^${constraint}`) }
     await expect(insert(columns, values)).rejects.toMatchObject(refused)
