@@ -216,6 +216,56 @@ describe.each(['owner', 'lease'] as const)('settled under %s', (reader) => {
   })
 })
 
+/** Whoever writes the ack, and whatever the event went through before: a published row has no error and no lock. */
+describe.each(['owner', 'lease'] as const)('an ack of %s clears the error', (reader) => {
+  const ways: [name: string, before: () => Promise<unknown>][] = [
+    [
+      'of an event that failed under a lease, and was given back',
+      async () => {
+        await settle('lease', RETRY)
+        await settle('lease', { kind: 'release' })
+      },
+    ],
+    [
+      'of an event whose lease ran out, and that was given back',
+      async () => {
+        await settle('lease', RETRY)
+        await t.pool.query(`UPDATE outbox SET state = 'leased', lease = gen_random_uuid(), locked_at = now()`)
+        await settle('lease', { kind: 'release' })
+      },
+    ],
+    [
+      'of an event that was dead and re-armed',
+      async () => {
+        await settle(reader, DEAD)
+        await t.outbox.admin.rearm({ states: ['dead'] })
+      },
+    ],
+    [
+      'of an event that was replayed',
+      async () => {
+        await settle(reader, RETRY)
+        await settle(reader, { kind: 'done' })
+        await t.outbox.admin.replay({ states: ['published'] }, { by: 'test', note: 'again' })
+      },
+    ],
+  ]
+
+  test.each(ways)('%s', async (_, before) => {
+    await t.enqueue(Placed({ n: 1 }))
+    await before()
+    await settle(reader, { kind: 'done' })
+    const { state, last_error, lease, locked_at, available_at } = await row()
+    expect({ state, last_error, lease, locked_at, available_at }).toEqual({
+      state: 'published',
+      last_error: null,
+      lease: null,
+      locked_at: null,
+      available_at: null,
+    })
+  })
+})
+
 describe('the row of an inbox', () => {
   test('has subscriber, source and id as they are, and of what is too long or no text its hash', async () => {
     // hashlib.sha256(id.encode('utf-16-le')).hexdigest() in Python. Another hash would handle everything once more.
