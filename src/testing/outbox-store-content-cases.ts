@@ -88,14 +88,12 @@ export const contentCases: readonly StoreCase<OutboxStoreProbe>[] = [
       const Typed = event<unknown>('thing.typed')
       const values = [
         { text: 'ü €"\\\'', list: [1, -0.5, 1e21, null, true], nested: { deep: { empty: {} } }, none: null },
-        {
-          nul: 'a\0b',
-          surrogates: '\ud83d\ude00',
-          half: '\ud800',
-          other: '\udc00',
-          swapped: '\udc00\ud800',
-          escaped: '\\u0000',
-        },
+        { nul: 'a\0b', surrogates: '\ud83d\ude00', escaped: '\\u0000' },
+        // Each on its own: one of them is enough to be kept in another way.
+        '\ud800',
+        '\udc00',
+        '\udc00\ud800',
+        '\\udc00',
         'text',
         '',
         42,

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import postgresJs from 'postgres'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { InProcessBroker } from '../../src/brokers/in-process/index.ts'
 import { event, telemetry, Unavailable, type WaybillError } from '../../src/core/index.ts'
 import { sqlOf } from '../../src/drivers/database.ts'
@@ -43,19 +43,36 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that
     await database?.drop()
   })
 
-  function open(max: number): { db: Postgres; end(): Promise<unknown> } {
+  /** What a test has opened, also one that fails. The last is closed first. */
+  const opened: (() => Promise<unknown>)[] = []
+  afterEach(async () => {
+    for (const close of opened.splice(0).reverse()) await close()
+  })
+
+  /** A session of another program. */
+  async function session(): Promise<pg.Client> {
+    const client = new pg.Client({ connectionString: database.url })
+    await client.connect()
+    opened.push(() => client.end())
+    return client
+  }
+
+  function open(max: number): Postgres {
     if (driver === 'pg') {
       const pool = new pg.Pool({ connectionString: database.url, max, application_name: 'consumer' })
-      return { db: postgres({ pool }) as Postgres, end: () => pool.end() }
+      opened.push(() => pool.end())
+      return postgres({ pool }) as Postgres
     }
     const connection = { application_name: 'consumer' }
     const sql = postgresJs(database.url, { max, onnotice: () => {}, connection })
-    return { db: postgres({ pool: sql }) as Postgres, end: () => sql.end({ timeout: 1 }) }
+    opened.push(() => sql.end({ timeout: 1 }))
+    return postgres({ pool: sql }) as Postgres
   }
 
   test('costs nobody but its own message: all others are handled, none of them is dead', async () => {
-    const { db, end } = open(10)
+    const db = open(10)
     const recorded = recordTelemetry()
+    opened.push(async () => recorded.stop())
     const broker = new InProcessBroker()
     const handled = new Set<number>()
     const router = new Router('billing').use(transactional(db)).on(Placed, async ({ data }, { tx }) => {
@@ -71,6 +88,7 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that
         retry: { attempts: 1000, backoff: { min: 1, max: 1, jitter: 0 } },
       })
       .start()
+    opened.push(() => consumer.stop())
     const hanging = (['idle', 'in a statement', 'idle'] as const).map((hangs, n) => Placed({ n: -1 - n, hangs }))
     await broker.publish(hanging)
     // Long enough that each of the three has come again, with what is left of its first time still in the database.
@@ -91,12 +109,10 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that
       )
       return rows[0].n === 0
     })
-    recorded.stop()
-    await end()
   })
 
   test("an empty pool is nobody's fault, and is named", async () => {
-    const { db, end } = open(2)
+    const db = open(2)
     const held = new AbortController()
     let begun = 0
     const hold = () => {
@@ -117,13 +133,13 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that
     expect((await Promise.all(holders)).map(({ message }) => message)).toEqual(['enough', 'enough'])
     // Both are there again.
     await Promise.all([1, 2, 3].map(() => db.withTransaction((tx) => sqlOf(tx).query('SELECT 1'))))
-    await end()
   })
 
   test('what it sends afterwards is refused, and its locks are gone', async () => {
-    const { db, end } = open(2)
+    const db = open(2)
     const warnings: string[] = []
     const stop = telemetry.warning.subscribe(({ message }) => warnings.push(message))
+    opened.push(async () => stop())
     await other.query('CREATE TABLE things (n int PRIMARY KEY)')
     const controller = new AbortController()
     let leaked: unknown
@@ -140,7 +156,7 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that
         { signal: controller.signal },
       ),
     )
-    const locker = await other.connect()
+    const locker = await session()
     await locker.query('BEGIN')
     await locker.query('LOCK TABLE orders')
     await new Promise<void>((resolve) => {
@@ -152,23 +168,23 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that
     })
     controller.abort(new Error('enough'))
     expect((await work).message).toBe('enough')
-    await other.query('INSERT INTO things VALUES (1)')
+    const rival = await session()
+    await rival.query("SET lock_timeout = '10s'")
+    await rival.query('INSERT INTO things VALUES (1)')
     await locker.query('ROLLBACK')
-    locker.release()
     expect(await fails(sqlOf(leaked).query('INSERT INTO things VALUES (2)'))).toMatchObject({
       code: 'TRANSACTION_ENDED',
       message: expect.stringContaining('told to give up'),
     })
     expect(warnings.filter((text) => text.includes('told to give up'))).toHaveLength(1)
-    stop()
-    await end()
   })
 
   test('a message that another is handling is not charged for the wait', async () => {
-    const { db, end } = open(4)
+    const db = open(4)
     const broker = new InProcessBroker()
     const recorded = recordTelemetry()
-    const holder = await other.connect()
+    opened.push(async () => recorded.stop())
+    const holder = await session()
     await holder.query('BEGIN')
     await holder.query(
       `INSERT INTO processed_messages (subscriber, source, message_id) VALUES ('billing', '/shop', 'x')`,
@@ -178,14 +194,12 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that
       handled++
     })
     const consumer = await router.consume(broker.source('billing'), { timeout: 200, retry: { attempts: 1 } }).start()
+    opened.push(() => consumer.stop())
     await broker.publish([Placed({ n: 1, hangs: 'nowhere' }, { id: 'x', source: '/shop' })])
     await eventually('it to be put off', () => recorded.of('message.handled').some(({ result }) => result === 'retry'))
     expect(recorded.of('message.dead')).toEqual([])
     await holder.query('ROLLBACK')
-    holder.release()
     await eventually('it to be handled', () => handled === 1)
     await consumer.stop()
-    recorded.stop()
-    await end()
   })
 })
