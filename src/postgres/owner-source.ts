@@ -209,7 +209,7 @@ class OwnerSession implements Session<OutboxDelivery> {
       const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row), attempt: attemptsOf(row) + 1 }
       telemetry['message.dead'].publish({ flow: this.#options.names.table.text, reason, ...about })
     }
-    this.#scan.putAside(taken)
+    this.#scan.putAside()
     return true
   }
 

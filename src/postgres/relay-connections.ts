@@ -27,6 +27,9 @@ const FLAG_TIMEOUT = 5000
  * What the role or the database may have set, and what a relay's own connections need instead. A time-out that is meant
  * for the statements of a web request would end the wait for the idle flag; one for idle sessions the session itself;
  * under REPEATABLE READ a claim fails where another relay was faster. Those that this server does not know are left out.
+ *
+ * Each statement of a relay has an index, and no other plan is any good (`enable_seqscan`). The planner cannot know: it plans
+ * while the table is empty, or from statistics that hardly ever see what is ready, due or held, and keeps that plan for minutes.
  */
 function settings(statementTimeout: number): Readonly<Record<string, string>> {
   return {
@@ -37,6 +40,7 @@ function settings(statementTimeout: number): Readonly<Record<string, string>> {
     idle_in_transaction_session_timeout: '0',
     default_transaction_isolation: 'read committed',
     default_transaction_deferrable: 'off',
+    enable_seqscan: 'off',
   }
 }
 

@@ -25,6 +25,8 @@ const NEXT_OPEN_KEYS = 20
 const SCAN_ALL_EVERY = 1000
 /** While others are at work, timers that somebody else may have set are looked for this often. */
 const READ_TIMERS_EVERY = 50
+/** Where most are blocked, so many are read for each that is wanted. */
+const MOST_PER_WANTED = 4
 /** Who writes is asked at most this often, and only after this many rows. */
 const WRITERS_EVERY = 50
 const WRITERS_AFTER = 1000
@@ -51,6 +53,8 @@ export class OwnerScan {
   #released = 0
   /** The last take found nothing anywhere. */
   #quiet = false
+  /** How many ready rows are read for each that is wanted: more, while some of them are blocked. */
+  #factor = 1
 
   constructor(
     reader: Connection,
@@ -113,16 +117,25 @@ export class OwnerScan {
     if (timers.some(isInLine)) this.#ready.forget()
     // Always at least one, to notice when ready events are there again.
     const room = Math.max(1, count - timers.length - held.length)
-    const ready = (await this.#ready.read(room, next)).filter(isNew)
-    if (timers.length + held.length + ready.length > count) {
-      if (timers.length > 0) timers = this.#timers.leave(timers)
-      else held = this.#held.leave(held)
-    }
-    const before = this.#ready.readUpTo
-    const early = timers.filter((row) => isInLine(row) && !isBlocked(row) && numberOf(row) > before)
+    const factor = this.#factor
+    const ready = (await this.#ready.read(Math.ceil(room * factor), Math.ceil(next * factor))).filter(isNew)
+    const upTo = this.#ready.readUpTo
+    const early = timers.filter((row) => isInLine(row) && !isBlocked(row) && numberOf(row) > upTo)
     const others = early.length === 0 ? timers : timers.filter((row) => !early.includes(row))
     const rows = others.length + held.length === 0 ? ready : inOrder([...others, ...held, ...ready])
-    return { rows, early }
+    return { rows: this.#cut(rows, count), early }
+  }
+
+  /** Up to the last that is wanted, with blocked ones before it. */
+  #cut(rows: readonly Row[], count: number): readonly Row[] {
+    let free = 0
+    let end = 0
+    for (; end < rows.length && free < count; end++) if (!isBlocked(rows[end]!)) free++
+    if (free < end) this.#factor = Math.min(MOST_PER_WANTED, (1.1 * end) / Math.max(1, free))
+    else this.#factor = 1
+    if (end === rows.length) return rows
+    this.#leave(rows.slice(end))
+    return rows.slice(0, end)
   }
 
   /** Within the byte limit, and at least one. What does not fit is found again: it is not unsettled. */
@@ -163,10 +176,12 @@ export class OwnerScan {
     }
   }
 
-  /** What the last take said of these is written. Whether something still blocks held ones is looked at next time. */
-  putAside({ held }: Taken): void {
+  /**
+   * What the last take said of its rows is written. What blocked them may be settled by now: then its key is open, and
+   * stays so until held rows are read again.
+   */
+  putAside(): void {
     this.#ready.forget()
-    for (const row of held) this.#held.open(keyOf(row))
     this.#quiet = false
   }
 
@@ -355,12 +370,6 @@ class Timers {
     return rows
   }
 
-  /** One more than is wanted was read: the last is left for the next time. */
-  leave(rows: readonly Row[]): readonly Row[] {
-    this.at(0)
-    return rows.slice(0, -1)
-  }
-
   at(time: number): void {
     this.#next = Math.min(this.#next, time)
   }
@@ -426,11 +435,6 @@ class Held {
     for (const row of rows) found.set(keyOf(row)!, (found.get(keyOf(row)!) ?? 0) + 1)
     for (const key of keys) if (rows.length >= count || (found.get(key) ?? 0) >= each) this.#open.add(key)
     return rows
-  }
-
-  leave(rows: readonly Row[]): readonly Row[] {
-    this.open(keyOf(rows.at(-1)!))
-    return rows.slice(0, -1)
   }
 
   settled({ key, state }: OutboxDelivery, { kind }: Settlement): void {

@@ -165,7 +165,7 @@ RETURNING state, event_type, NULLIF(tenant_id, '') AS tenant, attempts`,
 FROM (SELECT event_id, created_at FROM {{outbox}} WHERE state = 'published' AND published_at IS NULL
   LIMIT $1::text::int FOR UPDATE SKIP LOCKED) AS undated
 WHERE event.event_id = undated.event_id AND event.created_at = undated.created_at AND event.state = 'published'`,
-  'delete-published': `DELETE FROM {{outbox}} WHERE event_id = ANY ($1::text::uuid[]) AND state = 'published'`,
+  'delete-published': `DELETE FROM {{outbox}} WHERE event_id = ANY ((SELECT $1::text::uuid[])::uuid[]) AND state = 'published'`,
   'enqueue-dedup': `WITH event AS (
   SELECT DISTINCT ON (id) * FROM unnest($1::text::uuid[], $2::text::text[], $3::text::text[], $4::text::text[],
     $5::text::text[], $6::text::text[], $7::text::text[], $8::text::text[], $9::text::text[], $10::text::text[],
@@ -235,7 +235,7 @@ RETURNING 1 AS received`,
 
 DROP INDEX IF EXISTS {{inbox_created_index}};`,
   'large-payloads': `SELECT event_id::text, payload::text, encode(payload_bytes, 'hex') FROM {{outbox}}
-WHERE event_id = ANY ($1::text::uuid[])`,
+WHERE event_id = ANY ((SELECT $1::text::uuid[])::uuid[])`,
   'leadership-acquire': `WITH before AS (
   SELECT shard, holder, note FROM {{terms}} WHERE shard = $2::text::int FOR UPDATE
 )
@@ -323,16 +323,16 @@ RETURNING {{columns}}, NULL,
   CASE WHEN (SELECT EXISTS (SELECT 1 FROM {{outbox}} other
     WHERE other.state = 'leased' AND other.available_at <= (SELECT clock_timestamp()))) THEN 't' END`,
   'lease-deleted': `DELETE FROM {{outbox}}
-WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
+WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
   'lease-extend': `UPDATE {{outbox}} SET available_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
-WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
+WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
   'lease-next': `SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}}
 WHERE state IN ('scheduled', 'retrying', 'leased') ORDER BY available_at LIMIT 1`,
   'lease-published': `UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), available_at = NULL, lease = NULL,
   locked_at = NULL, last_error = NULL
-WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
+WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
   'lease-settle': `WITH settled AS (
   SELECT id::uuid, becomes, attempts::int, after::float8, error
@@ -642,7 +642,7 @@ WHERE seqrelid = pg_get_serial_sequence('{{outbox}}', 'sequence')::regclass`,
   WHERE shard = $1::text::int AND epoch = $2::text::bigint AND expires_at > clock_timestamp() FOR SHARE
 ), changed AS (
   DELETE FROM {{outbox}}
-  WHERE event_id = ANY ($3::text::uuid[]) AND state || '' = 'ready' AND EXISTS (SELECT 1 FROM term)
+  WHERE event_id = ANY ((SELECT $3::text::uuid[])::uuid[]) AND state || '' = 'ready' AND EXISTS (SELECT 1 FROM term)
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
@@ -674,7 +674,7 @@ SELECT (SELECT count(*) FROM term)::text, (SELECT string_agg(event_id::text, ','
 ), changed AS (
   UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), available_at = NULL, lease = NULL,
     locked_at = NULL, last_error = NULL
-  WHERE event_id = ANY ($3::text::uuid[]) AND state || '' = 'ready' AND EXISTS (SELECT 1 FROM term)
+  WHERE event_id = ANY ((SELECT $3::text::uuid[])::uuid[]) AND state || '' = 'ready' AND EXISTS (SELECT 1 FROM term)
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
@@ -752,7 +752,7 @@ WHERE class.oid IN ('{{outbox}}'::regclass, '{{terms}}'::regclass, '{{members}}'
 GROUP BY class.oid`,
   'unchanged': `SELECT event_id::text, state, CASE WHEN available_at > clock_timestamp() THEN lease::text END
 FROM {{outbox}}
-WHERE event_id = ANY ($1::text::uuid[]) AND sequence = ANY ($2::text::bigint[])
+WHERE event_id = ANY ((SELECT $1::text::uuid[])::uuid[]) AND sequence = ANY ((SELECT $2::text::bigint[])::bigint[])
   AND state || '' NOT IN ('published', 'dead')`,
   'writers': `SELECT DISTINCT virtualtransaction FROM pg_locks
 WHERE locktype = 'relation' AND relation = '{{outbox}}'::regclass AND mode = 'RowExclusiveLock'

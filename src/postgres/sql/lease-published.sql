@@ -5,5 +5,5 @@
 
 UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), available_at = NULL, lease = NULL,
   locked_at = NULL, last_error = NULL
-WHERE event_id = ANY ($2::text::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
+WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()

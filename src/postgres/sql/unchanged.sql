@@ -4,5 +4,5 @@
 
 SELECT event_id::text, state, CASE WHEN available_at > clock_timestamp() THEN lease::text END
 FROM {{outbox}}
-WHERE event_id = ANY ($1::text::uuid[]) AND sequence = ANY ($2::text::bigint[])
+WHERE event_id = ANY ((SELECT $1::text::uuid[])::uuid[]) AND sequence = ANY ((SELECT $2::text::bigint[])::bigint[])
   AND state || '' NOT IN ('published', 'dead')

@@ -1,0 +1,176 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import type { Delivery, Session } from '../../src/flow/index.ts'
+import { type Message, outboxSource } from '../../src/index.ts'
+import { sql } from '../../src/postgres/sql.generated.ts'
+import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
+import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
+
+let t: TestOutbox
+let clock: FakeClock
+
+beforeEach(async () => {
+  t = await outboxOn()
+  clock = new FakeClock()
+})
+afterEach(() => t.end())
+
+const DONE = { kind: 'done' } as const
+const at = (n: number, key?: string) => Placed({ n }, key === undefined ? {} : { key })
+const many = (from: number, to: number, key?: string) =>
+  Array.from({ length: to - from + 1 }, (_, i) => at(from + i, key))
+const due = () => ({ availableAt: new Date(Date.now() - 1000) })
+const numbers = (taken: readonly Delivery[]) => taken.map(({ message }) => number(message as Message))
+
+/** An owner whose clock stands still, until a test says so. */
+async function owner(): Promise<Session> {
+  const source = outboxSource(t.outbox, { reader: 'owner', wake: false, lease: '1h', clock })
+  return (await source.open(new AbortController().signal))!
+}
+const take = (session: Session, count = 100) => session.take({ count, bytes: 1e9 }, session.lost)
+const settle = (session: Session, taken: readonly Delivery[]) => session.settle(taken.map((one) => [one, DONE]))
+
+/** Takes and settles until nothing comes. */
+async function drain(session: Session, count = 100): Promise<number[]> {
+  const all: number[] = []
+  for (;;) {
+    const taken = await take(session, count)
+    if (taken.length === 0) return all
+    all.push(...numbers(taken))
+    await settle(session, taken)
+  }
+}
+
+describe('timers', () => {
+  test('a due event waits for ready ones of its key that are not read yet', async () => {
+    await t.enqueue(many(1, 30, 'a'))
+    await t.enqueue(at(31, 'a'), due())
+    await t.enqueue(many(32, 40, 'a'))
+    const session = await owner()
+    expect(await drain(session, 10)).toEqual(Array.from({ length: 40 }, (_, i) => i + 1))
+    await session.close()
+  })
+
+  test('many that are due do not keep ready events waiting, nor the other way round', async () => {
+    await t.enqueue(many(1, 400), due())
+    await t.enqueue(many(401, 405))
+    const session = await owner()
+    const first = numbers(await take(session))
+    expect(first.filter((n) => n > 400)).toHaveLength(5)
+    expect(first.filter((n) => n <= 400).length).toBeGreaterThanOrEqual(45)
+    await t.enqueue(many(406, 905))
+    const next = numbers(await take(session))
+    expect(next.filter((n) => n <= 400).length).toBeGreaterThanOrEqual(45)
+    await session.close()
+  })
+
+  test('where only timers are due a take comes full', async () => {
+    await t.enqueue(many(1, 400), due())
+    const session = await owner()
+    await take(session)
+    expect(await take(session)).toHaveLength(100)
+    await session.close()
+  })
+
+  test('one that is set while the relay is busy is found soon', async () => {
+    const session = await owner()
+    await t.enqueue(many(1, 3))
+    await take(session, 1)
+    await t.enqueue(at(4), due())
+    await clock.advance(60)
+    expect(numbers(await take(session, 3))).toContain(4)
+    await session.close()
+  })
+})
+
+describe('the low-water mark', () => {
+  /** So much was published that scans begin far behind. */
+  async function raised(): Promise<Session> {
+    await t.enqueue(many(1, 2500))
+    const session = await owner()
+    for (const count of [1000, 1000, 200, 200, 100]) {
+      await settle(session, await take(session, count))
+      await clock.advance(100)
+    }
+    expect(await drain(session)).toEqual([])
+    return session
+  }
+
+  test.each([3, -3])('an idle owner finds what was made ready below it: number %i', async (low) => {
+    const session = await raised()
+    expect(await take(session)).toEqual([])
+    const told = recordTelemetry(['warning'])
+    await t.pool.query(`UPDATE outbox SET state = 'ready', sequence = $1 WHERE payload ->> 'n' = '3'`, [low])
+    expect(await take(session)).toEqual([])
+    await clock.advance(1001)
+    expect(numbers(await take(session))).toEqual([3])
+    told.stop()
+    if (low === 3) expect(told.of('warning')).toMatchObject([{ message: expect.stringContaining('numbers are not') }])
+    await session.close()
+  })
+
+  test('where numbers were set back, events are found without waiting for the scan from the left', async () => {
+    const session = await raised()
+    await t.pool.query(`SELECT setval(pg_get_serial_sequence('outbox', 'sequence'), 1, false)`)
+    await t.enqueue(at(5001))
+    await clock.advance(1001)
+    await settle(session, await take(session))
+    for (const n of [5002, 5003]) {
+      await t.enqueue(at(n))
+      expect(numbers(await take(session))).toEqual([n])
+    }
+    await session.close()
+  })
+
+  test('there is none where sessions cache numbers, and a person is told', async () => {
+    await t.pool.query('ALTER SEQUENCE outbox_sequence_seq CACHE 50')
+    const told = recordTelemetry(['warning'])
+    const session = await raised()
+    told.stop()
+    expect(told.of('warning')).toMatchObject([{ message: expect.stringContaining('CACHE 50') }])
+    const [one, two] = [await t.pool.connect(), await t.pool.connect()]
+    try {
+      for (const [n, client] of [one, two, one, two].entries()) {
+        await client.query('BEGIN')
+        await t.outbox.enqueue(client, at(n))
+        await client.query('COMMIT')
+        expect(numbers(await take(session))).toEqual([n])
+      }
+    } finally {
+      one.release(true)
+      two.release(true)
+      await session.close()
+    }
+  })
+})
+
+test('held events are read key by key, whatever the statistics say', async () => {
+  const client = await t.pool.connect()
+  await client.query('ALTER TABLE outbox SET (autovacuum_enabled = false)')
+  await client.query('SET plan_cache_mode = force_generic_plan')
+  // Planned before there is anything, as by a relay that was there first.
+  const held = t.outbox.names.fill(sql['scan-held'])
+  await client.query(`PREPARE held (text, text, text, text) AS ${held}`)
+  await client.query(`EXECUTE held ('{a}', '1', '{}', '1')`)
+  await client.query(
+    `INSERT INTO outbox (event_id, state, topic, key, source, event_type, payload)
+     SELECT gen_random_uuid(), CASE WHEN n <= 100 AND n % 2 = 0 THEN 'dead' ELSE 'held' END, 't', 'k' || n % 100, '/s', 't', '{}'
+     FROM generate_series(1, 20000) AS n`,
+  )
+  const keys = `{${Array.from({ length: 100 }, (_, i) => `k${i}`).join(',')}}`
+  const { rows } = await client.query(
+    `EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE held ('${keys}', '10', '{[1,100]}', '500')`,
+  )
+  client.release()
+  const plan = rows[0]['QUERY PLAN'][0].Plan
+  expect(plan['Actual Rows']).toBe(500)
+  expect(visited(plan)).toBeLessThanOrEqual(100 * 12)
+})
+
+/** Rows that were read from the table, with those that a filter removed. */
+function visited(plan: Record<string, unknown>): number {
+  const inner = (plan['Plans'] as Record<string, unknown>[] | undefined) ?? []
+  const below = inner.reduce((sum, part) => sum + visited(part), 0)
+  if (plan['Relation Name'] !== 'outbox') return below
+  const each = Number(plan['Actual Rows']) + Number(plan['Rows Removed by Filter'] ?? 0)
+  return below + each * Number(plan['Actual Loops'])
+}
