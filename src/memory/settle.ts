@@ -2,6 +2,9 @@ import { errorSummary, type Settlement } from '../core/index.ts'
 import type { Row } from './row.ts'
 import type { Table } from './table.ts'
 
+/** The longest delay. What is longer has no date. */
+const MAX_DELAY = 100 * 365 * 86_400_000
+
 /** What a settlement makes of a row. */
 export function settleRow(table: Table, row: Row, settlement: Settlement, deletes: boolean): void {
   switch (settlement.kind) {
@@ -14,7 +17,7 @@ export function settleRow(table: Table, row: Row, settlement: Settlement, delete
     case 'retry':
       if (settlement.charged) row.attempts++
       row.lastError = errorSummary(settlement.error)
-      table.become(row, 'retrying', table.now() + settlement.after)
+      table.become(row, 'retrying', table.now() + Math.min(settlement.after, MAX_DELAY))
       break
     case 'dead':
       row.attempts++

@@ -17,7 +17,7 @@ export interface Becoming {
  * What is written must be something the table takes: a statement that fails for one row fails for the whole batch. So
  * texts have no NUL and are short, and delays end within the lifetime of a timestamp.
  */
-export const MAX_DELAY = 100 * 365 * 86_400_000
+const MAX_DELAY = 100 * 365 * 86_400_000
 const MAX_TEXT = 2000
 
 function storable(text: string): string {
