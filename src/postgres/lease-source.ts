@@ -20,7 +20,7 @@ import {
   withinBytes,
 } from './row.ts'
 import { sql } from './sql.generated.ts'
-import { checkTables, useIndexes } from './table-checks.ts'
+import { checkTables } from './table-checks.ts'
 
 export interface LeaseOptions {
   readonly db: Database
