@@ -141,27 +141,22 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that
     const stop = telemetry.warning.subscribe(({ message }) => warnings.push(message))
     opened.push(async () => stop())
     await other.query('CREATE TABLE things (n int PRIMARY KEY)')
+    const locker = await session()
+    await locker.query('BEGIN')
+    await locker.query('LOCK TABLE orders')
     const controller = new AbortController()
     let leaked: unknown
-    let wait: (() => void) | undefined
     const work = fails(
       db.withTransaction(
         async (tx) => {
           leaked = tx
           await sqlOf(tx).query('INSERT INTO things VALUES (1)')
-          wait?.()
           // For a lock that another keeps: the server does not notice that its client has gone.
           await sqlOf(tx).query('LOCK TABLE orders')
         },
         { signal: controller.signal },
       ),
     )
-    const locker = await session()
-    await locker.query('BEGIN')
-    await locker.query('LOCK TABLE orders')
-    await new Promise<void>((resolve) => {
-      wait = resolve
-    })
     await eventually('it to wait for the lock', async () => {
       const { rows } = await other.query(`SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
       return rows.length > 0
