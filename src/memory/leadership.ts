@@ -42,7 +42,7 @@ export class MemoryLeadership implements Leadership {
 
   /** Who keeps a relay of this mode out. */
   otherMode(member: string, mode: string): Holder | undefined {
-    const others = this.#live().filter(([name, other]) => name !== member && other.mode !== mode)
+    const others = this.#live().filter(([name, { mode: its }]) => name !== member && its !== mode)
     const [last] = others.sort(([, a], [, b]) => b.expiresAt - a.expiresAt)
     return last === undefined ? undefined : { holder: last[0], expiresIn: last[1].expiresAt - this.#clock.now() }
   }

@@ -112,6 +112,9 @@ export const RELAY_DEFAULTS = {
   grace: '10s',
 } as const
 
+/** How long the checks at start may take before the relay goes on without them, and says so. */
+const CHECK_WITHIN = 10_000
+
 /** The largest batch there may be. */
 const MOST_AT_ONCE = 10_000
 
@@ -191,14 +194,31 @@ export class Relay extends Worker<Tally> {
   /** What no retry can mend shows at start. A database that is away is waited for, like any other time. */
   protected override async prepare(): Promise<void> {
     try {
-      const { from } = this.#options
-      if (isOutbox(from)) await from.check?.()
-      await this.#reader.check?.()
+      await this.#checked()
     } catch (error) {
       if (error instanceof WaybillError && !(error instanceof Unavailable)) throw error
       telemetry.warning.publish({ where: this.name, message: `the outbox cannot be reached: ${errorSummary(error)}` })
     }
     await this.#publisher.start?.()
+  }
+
+  /** A pool that others have used up, or a server that is silent, must not keep it from starting without a word. */
+  async #checked(): Promise<void> {
+    const { from } = this.#options
+    const check = async () => {
+      if (isOutbox(from)) await from.check?.()
+      await this.#reader.check?.()
+    }
+    const done = new AbortController()
+    const late = this.clock.sleep(CHECK_WITHIN, done.signal).then(() => {
+      if (done.signal.aborted) return
+      throw new Unavailable(`no answer within ${CHECK_WITHIN} ms; others may use all connections of its pool`)
+    })
+    try {
+      await Promise.race([check(), late])
+    } finally {
+      done.abort()
+    }
   }
 
   protected override async run(signal: AbortSignal): Promise<void> {

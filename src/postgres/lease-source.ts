@@ -250,7 +250,11 @@ class LeaseSession implements Session<OutboxDelivery> {
     if (ours.length > 0) throw unchanged(this.#options.names, ours.length)
   }
 
-  async extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
+  extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
+    return this.#connections.unlessClosed(this.#extend(deliveries))
+  }
+
+  async #extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
     const { clock, lease, allowed } = this.#options
     const asked = clock.monotonic()
     // What is claimed from here on is not among these, and this renewal says nothing about it.

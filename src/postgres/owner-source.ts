@@ -268,7 +268,7 @@ class OwnerSession implements Session<OutboxDelivery> {
 
   /** Renews the term, and finds out whether connections that are not used are still there. */
   async extend(): Promise<void> {
-    await Promise.all([this.#renew(), this.#connections.touch()])
+    await this.#connections.unlessClosed(Promise.all([this.#renew(), this.#connections.touch()]))
   }
 
   async close(): Promise<void> {

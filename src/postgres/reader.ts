@@ -10,7 +10,7 @@ import { leaseSource } from './lease-source.ts'
 import type { OutboxNames } from './names.ts'
 import { ownerSource } from './owner-source.ts'
 import { PoolBudget } from './pool-budget.ts'
-import { connectionsOf } from './relay-connections.ts'
+import { connectionsOf, poolOrServer } from './relay-connections.ts'
 
 /** A relay's part in reading a PostgreSQL outbox, as its owner, the owner of some shards, or one of many that compete. */
 export class PostgresReader implements Reader {
@@ -54,7 +54,7 @@ export class PostgresReader implements Reader {
     // Owners of a table take turns; those that compete read at the same time.
     const group = reader === 'lease' ? this.#member : table
     await this.#budget.keep(this.#member, { group, count, what })
-    await this.#answered(refuseReadOnly(this.#db, table))
+    await refuseReadOnly(this.#db, table)
   }
 
   share(): Promise<readonly Source[]> {
@@ -83,7 +83,11 @@ export class PostgresReader implements Reader {
 
   /** A database that does not answer must not keep a relay from its next try, nor from stopping. */
   #answered<T>(answer: Promise<T>): Promise<T> {
-    return answered(answer, Math.max(1000, this.#options.lease / 3), () => {})
+    const ms = Math.max(1000, this.#options.lease / 3)
+    return answered(answer, ms, () => {}).catch((error) => {
+      // What has a connection of its own does not wait for the pool.
+      throw this.#open.size > 0 ? error : poolOrServer(this.#db, ms, error)
+    })
   }
 
   #on(): Sql | undefined {

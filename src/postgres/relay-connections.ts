@@ -53,6 +53,7 @@ export class RelayConnections {
   readonly reader: Connection
   readonly wake: Wake | undefined
   #read = true
+  #closed = false
 
   static async open(options: RelayConnectionsOptions): Promise<RelayConnections> {
     const { db, names, clock, lease } = options
@@ -105,7 +106,17 @@ export class RelayConnections {
     await Promise.all([idle ? this.reader.query('SELECT 1') : undefined, this.wake?.touch()])
   }
 
+  /** What is under way when a session is closed fails, and nobody need be told. */
+  async unlessClosed(work: Promise<unknown>): Promise<void> {
+    try {
+      await work
+    } catch (error) {
+      if (!this.#closed) throw error
+    }
+  }
+
   async close(broken: boolean): Promise<void> {
+    this.#closed = true
     await Promise.all([this.writer.release(broken), this.reader.release(broken), this.wake?.close()])
   }
 }
@@ -136,7 +147,7 @@ async function open(
   }
 }
 
-/** Nobody can tell a pool that is empty from a server that is silent, so both are named. One that comes late goes back. */
+/** A connection of the pool. One that comes late goes back. */
 function within(db: Database, ms: number, coming: Promise<Connection>): Promise<Connection> {
   return answered(coming, ms * 0.95, () => {
     coming.then(
@@ -144,9 +155,14 @@ function within(db: Database, ms: number, coming: Promise<Connection>): Promise<
       () => {},
     )
   }).catch((error) => {
-    if (!(error instanceof Unavailable)) throw error
-    const size = db.size === undefined ? '' : ` of ${db.size}`
-    const text = `${db.poolName}${size} gave the relay no connection within ${Math.round(ms)} ms: others use all of them, or PostgreSQL does not answer`
-    throw new Unavailable(text, { cause: error })
+    throw poolOrServer(db, ms, error)
   })
+}
+
+/** Nobody can tell a pool that is used up from a server that is silent, so both are named. */
+export function poolOrServer(db: Database, ms: number, error: unknown): unknown {
+  if (!(error instanceof Unavailable) || db.single) return error
+  const size = db.size === undefined ? '' : ` of ${db.size}`
+  const text = `${db.poolName}${size} gave the relay no connection within ${Math.round(ms)} ms: others use all of them, or PostgreSQL does not answer`
+  return new Unavailable(text, { cause: error })
 }

@@ -30,8 +30,8 @@ export const mutations: Mutation[] = [
   {
     name: 'an owner does not renew its term',
     file: 'src/postgres/owner-source.ts',
-    find: 'await Promise.all([this.#renew(), this.#connections.touch()])',
-    replace: 'await this.#connections.touch()',
+    find: 'Promise.all([this.#renew(), this.#connections.touch()])',
+    replace: 'this.#connections.touch()',
     test: SESSION,
     expects: 'as owner is kept while one publish',
     needs,

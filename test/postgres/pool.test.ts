@@ -2,6 +2,7 @@ import pg from 'pg'
 import postgresJs from 'postgres'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { InProcessBroker } from '../../src/brokers/in-process/index.ts'
+import { type Clock, systemClock } from '../../src/core/index.ts'
 import { Router, RoutingRelay, transactional } from '../../src/index.ts'
 import { Relay, type RelayOptions } from '../../src/outbox/relay.ts'
 import { postgres } from '../../src/postgres/index.ts'
@@ -158,6 +159,47 @@ test.each(['owner', 'lease'] as const)(
     expect([...telemetry.of('flow.lost'), ...telemetry.of('task.failed')]).toEqual([])
   },
 )
+
+test.each([
+  [3, 'flow.open_failed'],
+  [4, 'task.failed'],
+] as const)('with %i of 4 connections used by others the pool is named (%s)', async (count, name) => {
+  const pool = pgPool(4)
+  const telemetry = recordTelemetry([name])
+  const relay = relayOf({ from: postgres({ pool }).outbox, grace: '1s' })
+  const used = [await pool.connect(), await pool.connect(), await pool.connect()]
+  await pool.query('SELECT 1')
+  await relay.start()
+  if (count === 4) used.push(await pool.connect())
+  const { error } = await telemetry.next(name, undefined, 10_000)
+  expect((error as Error).message).toMatch(
+    /the pg Pool of 4 gave the relay no connection within 1000 ms: others use all/,
+  )
+  for (const client of used) client.release()
+  await relay.stop()
+  telemetry.stop()
+})
+
+test('a pool that others have used up does not keep a relay from starting, which says so', async () => {
+  const pool = pgPool(4)
+  const used = await Promise.all([1, 2, 3, 4].map(() => pool.connect()))
+  const telemetry = recordTelemetry(['warning'])
+  // Ten seconds pass at once.
+  const clock: Clock = {
+    ...systemClock,
+    sleep: (ms, signal) => systemClock.sleep(ms === 10_000 ? 10 : ms, signal),
+  }
+  const relay = relayOf({ from: postgres({ pool }).outbox, grace: '1s', clock })
+  await relay.start()
+  expect(telemetry.of('warning')).toMatchObject([
+    { message: expect.stringContaining('others may use all connections') },
+  ])
+  for (const client of used) client.release()
+  await t.enqueue(Placed({ n: 1 }))
+  await t.sink.arrived(1)
+  await relay.stop()
+  telemetry.stop()
+})
 
 test('a relay and a consumer share a pool of 4', async () => {
   const db = postgres({ pool: pgPool(4) })
