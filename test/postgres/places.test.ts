@@ -7,12 +7,16 @@ import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
 
 let t: TestOutbox
 let clock: FakeClock
+const sessions: Session[] = []
 
 beforeEach(async () => {
   t = await outboxOn()
   clock = new FakeClock()
 })
-afterEach(() => t.end())
+afterEach(async () => {
+  await Promise.all(sessions.splice(0).map((session) => session.close()))
+  await t.end()
+})
 
 const DONE = { kind: 'done' } as const
 const at = (n: number, key?: string) => Placed({ n }, key === undefined ? {} : { key })
@@ -24,7 +28,9 @@ const numbers = (taken: readonly Delivery[]) => taken.map(({ message }) => numbe
 /** An owner whose clock stands still, until a test says so. */
 async function owner(): Promise<Session> {
   const source = outboxSource(t.outbox, { reader: 'owner', wake: false, lease: '1h', clock })
-  return (await source.open(new AbortController().signal))!
+  const session = (await source.open(new AbortController().signal))!
+  sessions.push(session)
+  return session
 }
 const take = (session: Session, count = 100) => session.take({ count, bytes: 1e9 }, session.lost)
 const settle = (session: Session, taken: readonly Delivery[]) => session.settle(taken.map((one) => [one, DONE]))
@@ -47,7 +53,6 @@ describe('timers', () => {
     await t.enqueue(many(32, 40, 'a'))
     const session = await owner()
     expect(await drain(session, 10)).toEqual(Array.from({ length: 40 }, (_, i) => i + 1))
-    await session.close()
   })
 
   test('many that are due do not keep ready events waiting, nor the other way round', async () => {
@@ -60,7 +65,6 @@ describe('timers', () => {
     await t.enqueue(many(406, 905))
     const next = numbers(await take(session))
     expect(next.filter((n) => n <= 400).length).toBeGreaterThanOrEqual(45)
-    await session.close()
   })
 
   test('where only timers are due a take comes full', async () => {
@@ -68,7 +72,6 @@ describe('timers', () => {
     const session = await owner()
     await take(session)
     expect(await take(session)).toHaveLength(100)
-    await session.close()
   })
 
   test('one that is set while the relay is busy is found soon', async () => {
@@ -78,7 +81,6 @@ describe('timers', () => {
     await t.enqueue(at(4), due())
     await clock.advance(60)
     expect(numbers(await take(session, 3))).toContain(4)
-    await session.close()
   })
 })
 
@@ -105,7 +107,6 @@ describe('the low-water mark', () => {
     expect(numbers(await take(session))).toEqual([3])
     told.stop()
     if (low === 3) expect(told.of('warning')).toMatchObject([{ message: expect.stringContaining('numbers are not') }])
-    await session.close()
   })
 
   test('where numbers were set back, events are found without waiting for the scan from the left', async () => {
@@ -118,7 +119,6 @@ describe('the low-water mark', () => {
       await t.enqueue(at(n))
       expect(numbers(await take(session))).toEqual([n])
     }
-    await session.close()
   })
 
   test('there is none where sessions cache numbers, and a person is told', async () => {
@@ -138,7 +138,6 @@ describe('the low-water mark', () => {
     } finally {
       one.release(true)
       two.release(true)
-      await session.close()
     }
   })
 })

@@ -1,23 +1,30 @@
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import type { Session } from '../../src/flow/index.ts'
 import { outboxSource } from '../../src/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { number, outboxOn, Placed, type TestOutbox, untilEmpty } from './support.ts'
 
 let t: TestOutbox
+const sessions: Session[] = []
 
 beforeEach(async () => {
   t = await outboxOn()
 })
-afterEach(() => t.end())
+afterEach(async () => {
+  await Promise.all(sessions.splice(0).map((session) => session.close()))
+  await t.end()
+})
 
 const PLENTY = { count: 100, bytes: 1e9 }
 const DONE = { kind: 'done' } as const
 const events = (...numbers: number[]) => numbers.map((n) => Placed({ n }))
-const open = async (reader: 'owner' | 'lease', options = {}, outbox = t.outbox) =>
-  (await outboxSource(outbox, { reader, wake: false, ...options }).open(new AbortController().signal))!
-type Session = Awaited<ReturnType<typeof open>>
+async function open(reader: 'owner' | 'lease', options = {}, outbox = t.outbox): Promise<Session> {
+  const session = await outboxSource(outbox, { reader, wake: false, ...options }).open(new AbortController().signal)
+  sessions.push(session!)
+  return session!
+}
 const take = (session: Session, count = 100) => session.take({ ...PLENTY, count }, session.lost)
 const stateOf = async (n: number) =>
   (await t.pool.query(`SELECT state FROM outbox WHERE payload ->> 'n' = $1`, [String(n)])).rows[0]?.state
@@ -35,7 +42,6 @@ describe('numbers that repeat', () => {
       expect(await session.settle(taken.map((delivery) => [delivery, DONE]))).toBe(0)
       expect(await stateOf(2)).toBe('ready')
       expect((await take(session)).map(({ message }) => number(message))).toEqual([2])
-      await session.close()
     },
   )
 
@@ -49,7 +55,6 @@ describe('numbers that repeat', () => {
     expect(await take(session)).toEqual([])
     await session.settle([[taken[1]!, DONE]])
     expect(await t.states()).toEqual({ published: 2 })
-    await session.close()
   })
 })
 
@@ -76,7 +81,6 @@ describe.each(['owner', 'lease'] as const)('%s: a settlement that changes no row
     await t.pool.query('DROP TRIGGER ignore ON outbox')
     expect(await session.settle([[taken[1]!, DONE]])).toBe(0)
     expect(await t.states()).toEqual({ published: 3 })
-    await session.close()
   })
 
   test('also one that failed', async () => {
@@ -89,7 +93,6 @@ describe.each(['owner', 'lease'] as const)('%s: a settlement that changes no row
       'did not change',
     )
     await expect(session.settle([[delivery!, { kind: 'dead', reason: 'no', error }]])).rejects.toThrow('did not change')
-    await session.close()
   })
 
   test('what a person removed meanwhile is stale, and no error', async () => {
@@ -98,7 +101,6 @@ describe.each(['owner', 'lease'] as const)('%s: a settlement that changes no row
     const taken = await take(session)
     await t.pool.query(`DELETE FROM outbox WHERE payload ->> 'n' = '1'`)
     expect(await session.settle(taken.map((delivery) => [delivery, DONE]))).toBe(1)
-    await session.close()
   })
 })
 
@@ -116,7 +118,6 @@ test('an owner with many published events whose rows do not change takes no more
   await t.pool.query('DROP TRIGGER ignore ON outbox')
   expect(await settle()).toBe(0)
   expect(await take(session)).toHaveLength(20)
-  await session.close()
 })
 
 test('a relay publishes an event once whose row does not change', async () => {
@@ -172,7 +173,7 @@ describe('row-level security', () => {
     await withRole(`certain ON outbox USING (payload ->> 'n' = '1')`, async (outbox) => {
       const session = await open('owner', {}, outbox)
       expect((await take(session)).map(({ message }) => number(message))).toEqual([1])
-      await session.close()
+      await sessions.pop()!.close()
     })
     told.stop()
     expect(told.of('warning')).toMatchObject([{ message: expect.stringContaining('row-level security applies') }])
