@@ -1,5 +1,6 @@
 import { errorSummary, type Settlement, WaybillError } from '../core/index.ts'
 import { numberArray, textArray } from '../drivers/sql.ts'
+import type { Settled } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
 import type { OutboxNames } from './names.ts'
 import type { OutboxDelivery } from './row.ts'
@@ -47,6 +48,18 @@ export function becoming(delivery: OutboxDelivery, settlement: Settlement): Beco
     case 'release':
       return { id, becomes: 'ready', attempts }
   }
+}
+
+/**
+ * What is given back behind one that failed is held with it, in one step. Left ready, it would come after those that are
+ * written later: a take that goes on meanwhile finds them blocked and holds them, but not what is still in hand.
+ */
+export function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled<OutboxDelivery>[]): Becoming[] {
+  return batch
+    .filter(([{ key, state }, { kind }]) => {
+      return kind === 'release' && (state === 'ready' || state === 'scheduled') && failing.has(key ?? '')
+    })
+    .map(([{ eventId, attempts }]) => ({ id: eventId, becomes: 'held', attempts }))
 }
 
 /** As parameters of settle-mixed.sql and lease-settle.sql: ids, what they become, attempts, delays, errors. */

@@ -4,7 +4,7 @@ import { type Database, numberArray, type Sql, textArray } from '../drivers/sql.
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
 import { tellExpired, Waiting } from '../outbox/waiting.ts'
-import { type Becoming, becoming, unchanged, updateValues } from './becoming.ts'
+import { type Becoming, becoming, heldBehind, unchanged, updateValues } from './becoming.ts'
 import { FittingSize } from './fitting-size.ts'
 import { acquireTerm, type PostgresLeadership } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
@@ -76,18 +76,6 @@ export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
       }
     },
   }
-}
-
-/**
- * What is given back behind one that failed is held with it, in one step. Left ready, it would come after those that are
- * written later: a take that goes on meanwhile finds them blocked and holds them, but not what is still in hand.
- */
-function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled<OutboxDelivery>[]): Becoming[] {
-  return batch
-    .filter(([{ key, state }, { kind }]) => {
-      return kind === 'release' && (state === 'ready' || state === 'scheduled') && failing.has(key ?? '')
-    })
-    .map(([{ eventId, attempts }]) => ({ id: eventId, becomes: 'held', attempts }))
 }
 
 class OwnerSession implements Session<OutboxDelivery> {

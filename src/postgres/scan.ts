@@ -1,8 +1,8 @@
-import { type Clock, type Settlement, warnOnce } from '../core/index.ts'
-import { type Connection, textArray } from '../drivers/sql.ts'
+import type { Clock, Settlement } from '../core/index.ts'
+import type { Connection } from '../drivers/sql.ts'
 import type { Demand } from '../flow/index.ts'
-import { LowWater, START } from './low-water.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
+import { Held, inOrder, type Reading, Ready, Timers, twoRanges } from './places.ts'
 import {
   type Decoded,
   deliveriesOf,
@@ -18,21 +18,11 @@ import {
 import { sql } from './sql.generated.ts'
 import { Unsettled } from './unsettled.ts'
 
-const LOOK_FOR_OPEN_KEYS_EVERY = 1000
-const OPEN_KEYS_AT_ONCE = 200
-/** Between two steps through the open keys, while there are more of them. */
-const NEXT_OPEN_KEYS = 20
-const SCAN_ALL_EVERY = 1000
-/** While others are at work, timers that somebody else may have set are looked for this often. */
-const READ_TIMERS_EVERY = 50
 /** Where most are blocked, so many are read for each that is wanted. */
 const MOST_PER_WANTED = 4
-/** Who writes is asked at most this often, and only after this many rows. */
-const WRITERS_EVERY = 50
-const WRITERS_AFTER = 1000
 
 /**
- * What the owner reads next. Three places hold what can be dispatched: `Ready`, `Timers` and `Held`, below. A take reads
+ * What the owner reads next. Three places hold what can be dispatched: `Ready`, `Timers` and `Held`, see places.ts. A take reads
  * each that is due, and parts what it found:
  *
  * - free: handed out, in the order of their numbers;
@@ -220,255 +210,6 @@ export class OwnerScan {
   }
 }
 
-/** What the places share. */
-interface Reading {
-  readonly table: string
-  readonly connection: Connection
-  readonly clock: Clock
-  readonly unsettled: Unsettled
-  readonly sql: Record<'ready' | 'timers' | 'held' | 'keys' | 'look' | 'large' | 'writers', string>
-}
-
-/**
- * Ready rows in order, without those that are unsettled: a row that commits late is simply found by the next scan, so
- * there is no cursor, and there are no gaps to get wrong. A scan begins at the low-water mark, and once a second at the
- * very left.
- *
- * While takes come full, the next rows are asked for before they are wanted, so that the server reads while this process
- * works. What was read ahead is forgotten as soon as anything but plain success is settled: it might have blocked one of
- * those rows.
- */
-class Ready {
-  /** The last read brought nothing. */
-  empty = false
-  /** Up to which number the last read has seen everything. */
-  readUpTo = Number.POSITIVE_INFINITY
-  readonly #reading: Reading
-  readonly #readsAhead: boolean
-  readonly #lowWater: LowWater
-  #ahead: Scan | undefined
-  /** Grows whenever what was read before may no longer be right. */
-  #age = 0
-  #allAt = 0
-  #asked: Promise<void> = Promise.resolve()
-  #sinceAsked = 0
-  #askAt = 0
-
-  constructor(reading: Reading, readsAhead: boolean, numbersInOrder: boolean) {
-    this.#reading = reading
-    this.#readsAhead = readsAhead
-    this.#lowWater = new LowWater(numbersInOrder)
-  }
-
-  /** What was read ahead may no longer be right. */
-  forget(): void {
-    this.#age++
-  }
-
-  async read(count: number, next: number): Promise<readonly Row[]> {
-    const ahead = this.#ahead
-    this.#ahead = undefined
-    let scan = ahead?.age === this.#age ? ahead : this.#scan(count)
-    let rows = await scan.rows
-    // Nothing ahead, when it was asked for: there may be something now.
-    if (scan === ahead && (rows.length === 0 || ahead.age !== this.#age)) {
-      scan = this.#scan(count)
-      rows = await scan.rows
-    }
-    this.#scanned(scan, rows)
-    if (rows.length > count) rows = rows.slice(0, count)
-    this.empty = rows.length === 0
-    this.readUpTo = rows.length < Math.min(count, scan.count) ? Number.POSITIVE_INFINITY : numberOf(rows.at(-1)!)
-    this.#askWriters(rows.length)
-    if (this.#readsAhead && next > 0 && rows.length === count && !rows.some(isBlocked)) {
-      this.#ahead = this.#scan(next, rows)
-      // Whoever wants them is told. Often enough nobody does.
-      this.#ahead.rows.catch(() => {})
-    }
-    return rows
-  }
-
-  /** Where to begin now: every now and then at the very left, whatever the mark says. */
-  begin(now: number): number {
-    return now < this.#allAt ? this.#lowWater.value : START
-  }
-
-  /** A look from the very left that found something has not read it: the next scan begins there too. */
-  looked(begin: number, found: boolean): void {
-    if (begin === START && !found) this.#allAt = this.#reading.clock.monotonic() + SCAN_ALL_EVERY
-  }
-
-  async close(): Promise<void> {
-    await this.#ahead?.rows.catch(() => {})
-    await this.#asked
-  }
-
-  #scan(count: number, taken: readonly Row[] = []): Scan {
-    const { clock, connection, sql, unsettled } = this.#reading
-    const now = clock.monotonic()
-    const { text, lowest, longest } = unsettled.ranges(taken)
-    const begin = this.begin(now)
-    if (begin === START) this.#allAt = now + SCAN_ALL_EVERY
-    const { from, to } = longest ?? { from: begin, to: begin }
-    const values = [String(count), text, ...[begin, from, Math.max(begin, to)].map(String)]
-    const rows = connection.read('ready', sql.ready, values).then(inOrder)
-    return { rows, count, age: this.#age, unsettled: lowest, safe: this.#lowWater.safe, mark: this.#lowWater.value }
-  }
-
-  #scanned({ unsettled, safe, mark }: Scan, rows: readonly Row[]): void {
-    const lowest = rows.length === 0 ? Number.POSITIVE_INFINITY : numberOf(rows[0]!)
-    if (lowest <= mark) {
-      const { table } = this.#reading
-      this.#lowWater.reset()
-      warnOnce(
-        'relay',
-        `${table}: events appeared below numbers that were all settled: they were made ready by hand, or numbers are not drawn in order (setval, a restore, a cached sequence); such events are late by up to a second, and may come after later ones of their key`,
-      )
-    } else {
-      this.#lowWater.scanned(lowest, rows.length === 0 ? START : numberOf(rows.at(-1)!), unsettled, safe)
-    }
-  }
-
-  #askWriters(rows: number): void {
-    const { clock, connection, sql } = this.#reading
-    this.#sinceAsked += rows
-    const now = clock.monotonic()
-    if (this.#sinceAsked < WRITERS_AFTER || now < this.#askAt) return
-    this.#sinceAsked = 0
-    this.#askAt = now + WRITERS_EVERY
-    this.#asked = connection.read('writers', sql.writers, []).then(
-      (writers) => this.#lowWater.writers(writers.map(([writer]) => writer as string)),
-      () => {},
-    )
-  }
-}
-
-/** Scheduled rows, retries and leases whose time has come. */
-class Timers {
-  /** Milliseconds until the next is due, as of the last look. */
-  untilNext = Number.POSITIVE_INFINITY
-  readonly #reading: Reading
-  /** When one that is known is due. */
-  #next = 0
-  /** When to look for those that somebody else may have set. */
-  #again = 0
-
-  constructor(reading: Reading) {
-    this.#reading = reading
-  }
-
-  due(now: number, everywhere: boolean): boolean {
-    return now >= this.#next || (everywhere && now >= this.#again)
-  }
-
-  async read(count: number): Promise<readonly Row[]> {
-    const { connection, sql, unsettled, clock } = this.#reading
-    this.#next = Number.POSITIVE_INFINITY
-    const rows = await connection.read('timers', sql.timers, [String(count), unsettled.ranges().text])
-    this.#again = clock.monotonic() + READ_TIMERS_EVERY
-    if (rows.length >= count) this.at(0)
-    return rows
-  }
-
-  at(time: number): void {
-    this.#next = Math.min(this.#next, time)
-  }
-
-  next(ms: number): void {
-    this.untilNext = ms
-    this.at(this.#reading.clock.monotonic() + ms)
-  }
-
-  settled({ state }: OutboxDelivery, settlement: Settlement): void {
-    if (settlement.kind === 'retry') {
-      this.untilNext = Math.min(this.untilNext, settlement.after)
-      this.at(this.#reading.clock.monotonic() + settlement.after)
-    } else if (settlement.kind === 'release' && state !== 'ready' && state !== 'held') this.at(0)
-  }
-}
-
-/** Held rows of keys that nothing blocks any more. Keys are opened by settlements, and found by stepping through them. */
-class Held {
-  readonly #reading: Reading
-  readonly #deadContinues: boolean
-  readonly #open = new Set<string>()
-  #cursor = ''
-  #lookAt = 0
-
-  constructor(reading: Reading, deadContinues: boolean) {
-    this.#reading = reading
-    this.#deadContinues = deadContinues
-  }
-
-  due(now: number): boolean {
-    return this.#open.size > 0 || now >= this.#lookAt
-  }
-
-  get untilNext(): number {
-    return this.#cursor === '' ? Number.POSITIVE_INFINITY : NEXT_OPEN_KEYS
-  }
-
-  /** A person may have removed what blocked a key. */
-  lookAgain(): void {
-    this.#lookAt = 0
-  }
-
-  open(key: string | undefined): void {
-    if (key !== undefined) this.#open.add(key)
-  }
-
-  /** Some of each open key, so that none keeps the others waiting. A key that brought fewer has no more for now. */
-  async read(count: number): Promise<readonly Row[]> {
-    const { clock, connection, sql, unsettled } = this.#reading
-    if (clock.monotonic() >= this.#lookAt) await this.#findOpen()
-    const keys = [...this.#open].slice(0, count)
-    if (keys.length === 0) return []
-    const each = Math.ceil(count / keys.length)
-    for (const key of keys) this.#open.delete(key)
-    const values = [textArray(keys), String(each), unsettled.ranges().text, String(count)]
-    const rows = await connection.read('held', sql.held, values).catch((error) => {
-      for (const key of keys) this.#open.add(key)
-      throw error
-    })
-    // Those that were cut off, and those of which there may be more, are read again.
-    const found = new Map<string, number>()
-    for (const row of rows) found.set(keyOf(row)!, (found.get(keyOf(row)!) ?? 0) + 1)
-    for (const key of keys) if (rows.length >= count || (found.get(key) ?? 0) >= each) this.#open.add(key)
-    return rows
-  }
-
-  settled({ key, state }: OutboxDelivery, { kind }: Settlement): void {
-    if (key === undefined || state === 'ready') return
-    if (kind === 'retry') this.#open.delete(key)
-    else if (kind !== 'dead' || this.#deadContinues) this.#open.add(key)
-  }
-
-  /** A relay may have died between a settlement and the events it opened the key for. */
-  async #findOpen(): Promise<void> {
-    const { clock, connection, sql } = this.#reading
-    const rows = await connection.read('open-keys', sql.keys, [this.#cursor, String(OPEN_KEYS_AT_ONCE)])
-    for (const [key, open] of rows) if (open === 't') this.#open.add(key as string)
-    const full = rows.length >= OPEN_KEYS_AT_ONCE
-    this.#cursor = full ? (rows.at(-1)![0] as string) : ''
-    this.#lookAt = clock.monotonic() + (full ? NEXT_OPEN_KEYS : LOOK_FOR_OPEN_KEYS_EVERY)
-  }
-}
-
-/**
- * Two ranges in one statement, so one snapshot: from $3, the low-water mark, to $4, where the longest run of unsettled
- * numbers begins, and from $5, where it ends. Only single ones are walked over, not the thousands that were read together.
- */
-function twoRanges(scan: string): string {
-  const part = (between: string) => `(${scan.replace('{{between}}', () => between)})`
-  const before = part('event.sequence > $3::text::bigint AND event.sequence < $4::text::bigint')
-  return `${before}\nUNION ALL\n${part('event.sequence > $5::text::bigint')}\nLIMIT $1::text::int`
-}
-
-/** The places promise their own order, SQL promises none for two parts of a statement. */
-function inOrder(rows: readonly Row[]): readonly Row[] {
-  return rows.toSorted((a, b) => numberOf(a) - numberOf(b))
-}
-
 /** A delayed event joins the order of its key when it is due. A retry has its place already: it holds back later ones. */
 function isInLine(row: Row): boolean {
   return stateOf(row) === 'scheduled' && keyOf(row) !== undefined
@@ -483,17 +224,6 @@ function behindUnreadable({ deliveries, unreadable }: Decoded, rows: readonly Ro
   }
   const read = new Set(deliveries.map(({ eventId }) => eventId))
   return rows.filter((row) => read.has(idOf(row)) && numberOf(row) > (first.get(keyOf(row) ?? '') ?? Infinity))
-}
-
-/** A scan of ready rows, and what was known when it began. */
-interface Scan {
-  readonly rows: Promise<readonly Row[]>
-  readonly count: number
-  readonly age: number
-  /** The lowest number that is unsettled. */
-  readonly unsettled: number
-  readonly safe: number
-  readonly mark: number
 }
 
 interface Found {
