@@ -49,10 +49,10 @@ export class Breaker {
     this.#onProbe()
   }
 
-  /** Some that went out in `era` have arrived. */
-  arrived(count: number, era: number): void {
+  /** Some that went out in `era`, with the call of this number, have arrived. */
+  arrived(count: number, era: number, number: number): void {
     const { flow, window, clock } = this.#settings
-    window.arrived(count, era)
+    window.arrived(count, era, number)
     if (this.#since === undefined || era !== window.era) return
     const pausedFor = clock.monotonic() - this.#since
     this.#since = undefined

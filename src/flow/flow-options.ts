@@ -22,8 +22,11 @@ export interface FlowSettings {
   /** How many to ask for at first, growing to the step's size while they come full. Default 100. */
   take?: number
   retry?: RetryOptions
-  /** How long a handler may take; then its signal aborts, and its message has failed (TIMEOUT). Default: the source's. */
-  timeout?: Duration
+  /**
+   * How long a handler may take; then its signal aborts, and its message has failed (TIMEOUT). Default: the source's, or
+   * 30 s; 60 s for a batch, which is `down` then. `false`: as long as it takes, even for ever.
+   */
+  timeout?: Duration | false
   /** How long to wait when there was nothing, doubling from `base` to `max` while there is nothing. */
   poll?: { base?: Duration; max?: Duration }
   /** How long what is in flight may go on after a stop. Default 10 s. */
@@ -93,9 +96,19 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
     poll: { base, max: Math.max(base, max) },
     grace: milliseconds(options.grace ?? '10s', `${where}: grace`),
     retry: retryPolicy(`${where}: retry`, withAttempts(options.retry, defaults.attempts), options.random),
-    timeout: options.timeout === undefined ? defaults.timeout : milliseconds(options.timeout, `${where}: timeout`),
+    timeout: timeLimit(where, options.timeout, 'each' in options.step ? (defaults.timeout ?? EACH) : BATCH),
   }
 }
+
+/** `undefined`: none. A handler that never returns would otherwise keep its place for ever, without a word. */
+function timeLimit(where: string, given: Duration | false | undefined, usual: number): number | undefined {
+  if (given === false) return undefined
+  return given === undefined ? usual : milliseconds(given, `${where}: timeout`)
+}
+
+/** How long one message may take, and a batch, which is longer than publishers give themselves. In milliseconds. */
+const EACH = 30_000
+const BATCH = 60_000
 
 function withAttempts(retry: RetryOptions | undefined, attempts: number | undefined): RetryOptions | undefined {
   return attempts === undefined || retry?.attempts !== undefined ? retry : { ...retry, attempts }

@@ -265,7 +265,8 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     pump.hand.lastTry()
     await this.#bounded(pump.hand.flushed(), ABORT_GRACE)
     pump.end()
-    const left = this.#limits.grace - (this.clock.monotonic() - began)
+    // Of a session that is lost there is nothing to give back, and what it waits for may hang.
+    const left = session.lost.aborted ? 0 : this.#limits.grace - (this.clock.monotonic() - began)
     await this.#bounded(this.#close(session), Math.max(ABORT_GRACE, left))
   }
 

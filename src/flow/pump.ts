@@ -23,8 +23,8 @@ export interface PumpSettings<D extends Delivery<Message>> extends HandSettings,
 /** How soon a session that was not live is asked again, unless something else comes first. */
 const ASK_AGAIN = 250
 
-/** How long a marked one waits when it cannot be charged: others must be able to come in. In milliseconds. */
-const UNCHARGED = 30_000
+/** So many failures make the longest pause. */
+const LONGEST = 1000
 
 /** How long those that were out beside a failure have to tell what it was, in milliseconds. Then it counts as an outage. */
 const IN_DOUBT = 1000
@@ -43,7 +43,6 @@ export class Pump<D extends Delivery<Message>> {
   readonly #abort = sharedController()
   readonly #calls: Call<D>[] = []
   readonly #idle: Call<D>[] = []
-  #dispatched = 0
   /** How many of those that are marked are out. */
   #markedOut = 0
   #alone = false
@@ -109,14 +108,16 @@ export class Pump<D extends Delivery<Message>> {
       this.#leaves([one], new Unavailable('it failed before, and now nothing arrives'), 0)
   }
 
-  /** A marked one must make room, and cannot be charged. */
+  /** A marked one must make room, and cannot be charged. It waits as long as a pause may be: others are to come in. */
   #leaves(run: readonly D[], error: unknown, began: number): void {
-    this.hand.fail(run, { kind: 'failed', error, charged: false, after: UNCHARGED }, began)
+    const after = this.#settings.retry.breaker(LONGEST)
+    this.hand.fail(run, { kind: 'failed', error, charged: false, after }, began)
   }
 
   /** A marked one failed again, and nobody was out beside it. */
   #failedAgain(run: readonly D[], error: unknown, began: number): void {
-    if (this.#window.failedAgain(run[0]!.message.id)) this.hand.fail(run, { kind: 'failed', error }, began)
+    if (this.#window.failedAgain(run[0]!.message.id, this.#window.dispatched))
+      this.hand.fail(run, { kind: 'failed', error }, began)
     else this.#leaves(run, error, began)
   }
 
@@ -155,7 +156,7 @@ export class Pump<D extends Delivery<Message>> {
   #dispatch(alone: boolean): void {
     const call = this.#idle.pop() ?? this.#newCall()
     this.#fill(call, alone)
-    call.number = this.#dispatched++
+    call.number = this.#window.dispatched++
     call.busy = true
     call.alone = alone
     call.era = this.#window.era
@@ -272,7 +273,7 @@ export class Pump<D extends Delivery<Message>> {
   readonly #succeeded = (call: Call<D>): void => {
     if (this.#landed(call)) {
       const { run } = call
-      this.breaker.arrived(run.length, call.era)
+      this.breaker.arrived(run.length, call.era, call.number)
       if (this.#window.suspects > 0) for (const { message } of run) this.#window.acquit(message.id)
       this.hand.done(run, call.began)
       if (call.marked > 0) this.#window.cleared()
@@ -293,7 +294,7 @@ export class Pump<D extends Delivery<Message>> {
   #judge(call: Call<D>, outcomes: readonly Outcome[]): void {
     const { run, began } = call
     const arrived = outcomes.filter(({ kind }) => kind === 'ok').length
-    if (arrived > 0) this.breaker.arrived(arrived, call.era)
+    if (arrived > 0) this.breaker.arrived(arrived, call.era, call.number)
     run.forEach(({ message }, i) => {
       if (outcomes[i]!.kind === 'down') return
       this.#window.acquit(message.id)
@@ -316,7 +317,7 @@ export class Pump<D extends Delivery<Message>> {
       this.#putBack(failed)
       return
     }
-    const doubt = { failed, error, era, began, before: this.#dispatched }
+    const doubt = { failed, error, era, began, before: this.#window.dispatched }
     this.hand.doubts.add(doubt)
     if (this.inFlight === 0) return
     this.#settings.clock.sleep(IN_DOUBT, this.#abort.signal).then(() => {

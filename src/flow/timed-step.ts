@@ -1,14 +1,19 @@
 import { blameless, type Clock, type Message, WaybillError } from '../core/index.ts'
 import { sharedController } from './shared-signal.ts'
 import type { Delivery } from './source.ts'
-import { promiseOf, type Step } from './step.ts'
+import { type HandleMany, promiseOf, type Step } from './step.ts'
 
 /**
  * Ends a handler that takes longer than `ms`: its signal aborts, and its message has failed. One that ignores its signal
- * goes on in the background, so a transaction inside looks at the signal before it commits. Batches take their time.
+ * goes on in the background, so a transaction inside looks at the signal before it commits. Nobody waits for it, and its
+ * late answer is ignored. A batch that takes longer is `down`: whether it arrived is unknown, and nobody is charged.
  */
 export function timedStep<D extends Delivery<Message>>(step: Step<D>, ms: number, clock: Clock): Step<D> {
-  if (!('each' in step)) return step
+  if (!('each' in step)) {
+    const batch: HandleMany<D> = (deliveries, signal) =>
+      timedCall(`publishing ${deliveries.length} messages`, ms, clock, signal, (inner) => step.batch(deliveries, inner))
+    return { ...step, batch }
+  }
   const { each } = step
   let deadlines: Deadlines | undefined
   return {
@@ -21,6 +26,33 @@ export function timedStep<D extends Delivery<Message>>(step: Step<D>, ms: number
       const promise = promiseOf(result)
       return promise === undefined ? result : deadlines.within(shift, promise, delivery.message.type)
     },
+  }
+}
+
+/** Rejects with TIMEOUT when a call takes longer than `ms`; its signal then aborts, as it does with `signal`. */
+export async function timedCall<T>(
+  what: string,
+  ms: number,
+  clock: Clock,
+  signal: AbortSignal,
+  call: (signal: AbortSignal) => T | PromiseLike<T>,
+): Promise<T> {
+  const controller = sharedController()
+  const abort = () => controller.abort(signal.reason)
+  if (signal.aborted) abort()
+  else signal.addEventListener('abort', abort)
+  const done = new AbortController()
+  const late = clock.sleep(ms, done.signal).then(() => {
+    if (done.signal.aborted) return undefined as never
+    const error = tooLong(what, ms)
+    controller.abort(error)
+    throw error
+  })
+  try {
+    return await Promise.race([call(controller.signal), late])
+  } finally {
+    done.abort(null)
+    signal.removeEventListener('abort', abort)
   }
 }
 

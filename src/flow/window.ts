@@ -22,6 +22,8 @@ export class Window {
   readonly max: number
   /** How many may be in flight now. */
   size: number
+  /** How many calls went out: the number of the next. It outlives sessions, as the marks do. */
+  dispatched = 0
   /** How many marked ones may be in flight now. */
   markedAtOnce = 1
   /** Collective failures in a row, without the first after something arrived. */
@@ -34,8 +36,10 @@ export class Window {
   #arrived = 0
   /** Who failed alone, and how many had arrived by then. */
   readonly #suspects = new Map<string, number>()
-  /** Who failed beside others that arrived, the number of the first call since, and how many had arrived by then. */
-  readonly #marked = new Map<string, { readonly since: number; arrived: number }>()
+  /** Who failed beside others that arrived, and the number of the first call since. */
+  readonly #marked = new Map<string, number>()
+  /** The highest number of a call that arrived. */
+  #latest = -1
 
   constructor(max: number) {
     this.max = max
@@ -87,28 +91,31 @@ export class Window {
    * Returns whether the message is to be charged.
    */
   failedBeside(id: string, before: number, arrived: number): boolean {
-    const mark = this.#marked.get(id)
-    if (mark === undefined) {
+    const since = this.#marked.get(id)
+    if (since === undefined) {
       evictOldest(this.#marked, MAX_MARKED)
-      this.#marked.set(id, { since: before, arrived: this.#arrived })
+      this.#marked.set(id, before)
       return false
     }
-    if (arrived < mark.since) return false
-    mark.arrived = this.#arrived
+    if (arrived < since) return false
     this.markedAtOnce = Math.min(this.max, this.markedAtOnce * 2)
     return true
   }
 
-  /** A marked one failed, and nobody was out beside it. Returns whether it is to be charged: others have arrived since. */
-  failedAgain(id: string): boolean {
-    const mark = this.#marked.get(id)
-    if (mark === undefined || this.#arrived <= mark.arrived) return false
-    mark.arrived = this.#arrived
+  /**
+   * A marked one failed before call number `before` went out, and nobody was out beside it. Returns whether it is to be
+   * charged: one that went out since it was marked, or charged so, has arrived.
+   */
+  failedAgain(id: string, before: number): boolean {
+    const since = this.#marked.get(id)
+    if (since === undefined || this.#latest < since) return false
+    this.#marked.set(id, before)
     return true
   }
 
-  /** Some that went out in `era` have arrived. */
-  arrived(count: number, era: number): void {
+  /** Some that went out in `era`, with the call of this number, have arrived. */
+  arrived(count: number, era: number, number: number): void {
+    if (number > this.#latest) this.#latest = number
     if (era !== this.era) return
     this.#arrived += count
     this.failures = 0

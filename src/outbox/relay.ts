@@ -62,6 +62,8 @@ export interface RelayOptions {
   deleteOnPublish?: boolean
   /** Be woken by writers, beside polling. Default true. */
   wake?: boolean
+  /** How long publishing a batch may take; then nobody is charged, and it is tried again. Default 60 s; `false`: for ever. */
+  timeout?: Duration | false
   /** How long what is being published may take when the relay is stopped. Default 10 s. */
   grace?: Duration
   /** What an error of a plain function given as `to` means; a publisher says so itself. */
@@ -88,6 +90,7 @@ export const RELAY_OPTIONS = [
   'deadKey',
   'deleteOnPublish',
   'wake',
+  'timeout',
   'grace',
   'classify',
   'clock',
@@ -275,7 +278,7 @@ export class Relay extends Worker<Tally> {
 
   #flow(source: Source): Flow {
     const { batch, concurrency, poll, maxPoll, grace, attempts, deadKey } = { ...RELAY_DEFAULTS, ...this.#given() }
-    const { backoff, breaker, classify, clock, random } = this.#options
+    const { backoff, breaker, classify, timeout, clock, random } = this.#options
     const publisher = this.#publisher
     return new Flow({
       name: source.name,
@@ -296,6 +299,7 @@ export class Relay extends Worker<Tally> {
       concurrency,
       poll: { base: poll, max: maxPoll },
       grace,
+      ...(timeout === undefined ? {} : { timeout }),
       retry: {
         attempts,
         deadKey,

@@ -1,4 +1,4 @@
-import { asError, type Message, type RawMessage } from '../core/index.ts'
+import { asError, type Message, type RawMessage, systemClock } from '../core/index.ts'
 import {
   checkedOutcome,
   checkOutcomes,
@@ -7,6 +7,7 @@ import {
   type PublisherLike,
   publisherOf,
 } from '../flow/index.ts'
+import { timedCall } from '../flow/timed-step.ts'
 import { errorOf, rawOutputs } from './outputs.ts'
 
 /** What one handler sends: all of it arrives, or the handler fails. */
@@ -22,6 +23,9 @@ interface Parcel {
 
 /** Largest batch given to the publisher in one call. */
 const MAX_BATCH = 1000
+
+/** How long one call of the publisher may take, in milliseconds. */
+const LONGEST = 60_000
 
 /** Publishes what many handlers send at once in common batches: while one is under way the next gathers. */
 export class Batcher {
@@ -76,7 +80,10 @@ export class Batcher {
 
   async #outcomes(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
     try {
-      const outcomes = await this.publisher.publish(messages, this.#signal)
+      const what = `publishing ${messages.length} outputs`
+      const publish = (signal: AbortSignal) => this.publisher.publish(messages, signal)
+      // All handlers wait for it: one call that hangs must not keep them for ever.
+      const outcomes = await timedCall(what, LONGEST, systemClock, this.#signal, publish)
       return checkOutcomes(this.publisher.name, outcomes, messages.length).map(checkedOutcome)
     } catch (error) {
       return messages.map(() => ({ kind: 'down', error: asError(error) }))

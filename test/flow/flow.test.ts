@@ -24,7 +24,7 @@ describe('take, step, settle', () => {
     const gate = new Gate()
     const flow = flowOf(clock, store, { each: gate.each }, { concurrency: 3, buffer: { count: 8 } })
     await flow.start()
-    await clock.advance(60_000)
+    await clock.advance(20_000)
     expect(store.inHand).toBe(8)
     expect(gate.inside.length).toBe(3)
     gate.endAll()

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { SourceDefaults } from '../../src/flow/index.ts'
 import { timedStep } from '../../src/flow/timed-step.ts'
 import { FakeClock } from '../../src/testing/index.ts'
-import { flowOf, Gate, Store, stop } from './support.ts'
+import { flowOf, Gate, record, Store, stop } from './support.ts'
 
 function storeWith(clock: FakeClock, defaults: SourceDefaults): Store {
   return Object.assign(new Store(clock), { defaults })
@@ -68,6 +68,66 @@ describe('what is usual for a source', () => {
     await clock.advance(5000)
     await stop(clock, flow)
     expect(signals.map(({ aborted }) => aborted)).toEqual([false, false, false])
+  })
+})
+
+describe('without being told', () => {
+  const never = () => new Promise<never>(() => {})
+
+  it('a handler has 30 s: one that never returns costs an attempt, its place is free again, and nobody waits for it', async () => {
+    const clock = new FakeClock()
+    const store = new Store(clock).addMany(10)
+    const late: (() => void)[] = []
+    const each = ({ message }: { message: { id: string } }) =>
+      message.id === 'm0' ? new Promise<void>((resolve) => late.push(resolve)) : undefined
+    const flow = flowOf(clock, store, { each }, { concurrency: 1, retry: { attempts: 2 } })
+    await flow.start()
+    await clock.advance(29_999)
+    expect(store.settlements).toEqual([])
+    await clock.advance(2)
+    await clock.until(() => store.in('done').length === 9, 1000)
+    expect(store.of('m0')).toEqual(['retry'])
+    // Its late answer is nobody's.
+    late[0]!()
+    await clock.settle()
+    expect(store.of('m0')).toEqual(['retry'])
+    await clock.until(() => store.in('dead').length === 1, 60_000)
+    const before = clock.monotonic()
+    await stop(clock, flow)
+    expect(clock.monotonic() - before).toBeLessThan(1000)
+  })
+
+  it('a batch has 60 s: then it is down, nobody is charged, and its signal has told it to give up', async () => {
+    const clock = new FakeClock()
+    const telemetry = record()
+    const store = new Store(clock).addMany(4)
+    const signals: AbortSignal[] = []
+    const batch = async (deliveries: readonly unknown[], signal: AbortSignal) => {
+      signals.push(signal)
+      return signals.length === 1 ? never() : deliveries.map(() => ({ kind: 'ok' as const }))
+    }
+    const flow = flowOf(clock, store, { batch, size: 10, ordered: false })
+    await flow.start()
+    await clock.advance(59_999)
+    expect(telemetry.of('flow.paused')).toEqual([])
+    await clock.advance(2)
+    expect(telemetry.of('flow.paused')).toMatchObject([{ error: { code: 'TIMEOUT' } }])
+    expect(signals[0]!.aborted).toBe(true)
+    await clock.until(() => store.in('done').length === 4)
+    expect(store.settlements).toHaveLength(4)
+    await stop(clock, flow)
+  })
+
+  it('with `false` both take as long as they like', async () => {
+    for (const step of [{ each: never }, { batch: never, size: 2, ordered: false }]) {
+      const clock = new FakeClock()
+      const store = new Store(clock).addMany(2)
+      const flow = flowOf(clock, store, step, { timeout: false })
+      await flow.start()
+      await clock.advance(3_600_000)
+      expect(store.settlements).toEqual([])
+      await stop(clock, flow)
+    }
   })
 })
 

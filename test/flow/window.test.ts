@@ -12,7 +12,7 @@ describe('the window', () => {
     window.widen()
     expect(window.size).toBe(1) // nothing has arrived since
     for (const size of [2, 4, 8, 10, 10]) {
-      window.arrived(1, window.era)
+      window.arrived(1, window.era, 0)
       window.widen()
       expect(window.size).toBe(size)
     }
@@ -30,7 +30,7 @@ describe('the window', () => {
     const before = window.era
     window.failedTogether(before)
     expect(window.failedAlone('a')).toBe(false)
-    window.arrived(5, before)
+    window.arrived(5, before, 0)
     expect(window.failedAlone('b')).toBe(false)
     expect(window.failedAlone('a')).toBe(false)
   })
@@ -39,7 +39,7 @@ describe('the window', () => {
     const window = new Window(10)
     expect(window.failedAlone('a')).toBe(false)
     expect(window.isSuspect('a')).toBe(true)
-    window.arrived(1, window.era)
+    window.arrived(1, window.era, 0)
     expect(window.failedAlone('a')).toBe(true)
     expect(window.failedAlone('a')).toBe(false)
     window.acquit('a')
@@ -60,12 +60,13 @@ describe('the window', () => {
 
   it('charges a marked one that fails with nobody beside it only if others have arrived since', () => {
     const window = new Window(10)
-    window.arrived(1, window.era)
     window.failedBeside('a', 5, 3)
-    expect(window.failedAgain('a')).toBe(false)
-    window.arrived(1, window.era)
-    expect(window.failedAgain('a')).toBe(true)
-    expect(window.failedAgain('a')).toBe(false)
+    expect(window.failedAgain('a', 6)).toBe(false)
+    window.arrived(1, window.era, 4)
+    expect(window.failedAgain('a', 7)).toBe(false)
+    window.arrived(1, window.era, 6)
+    expect(window.failedAgain('a', 8)).toBe(true)
+    expect(window.failedAgain('a', 9)).toBe(false)
   })
 
   it('lets more marked ones out at once while they are charged, and one by one when one of them arrives', () => {

@@ -292,4 +292,20 @@ export const mutations: Mutation[] = [
     test: 'test/flow/window.test.ts',
     expects: 'one by one when one of them arrives',
   },
+  {
+    name: 'a handler may take for ever',
+    file: 'src/flow/flow-options.ts',
+    find: 'return given === undefined ? usual : milliseconds',
+    replace: 'return given === undefined ? undefined : milliseconds',
+    test: 'test/flow/timeout.test.ts',
+    expects: 'a handler has 30 s',
+  },
+  {
+    name: 'a batch may take for ever',
+    file: 'src/flow/timed-step.ts',
+    find: '    return { ...step, batch }\n',
+    replace: '    return batch === undefined ? { ...step, batch } : step\n',
+    test: 'test/flow/timeout.test.ts',
+    expects: 'a batch has 60 s',
+  },
 ]
