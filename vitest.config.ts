@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config'
+import { TEST_LIMITS } from './test/support/limits.ts'
 
 const tier = process.env['WAYBILL_TIER'] ?? 'test'
 
@@ -8,7 +9,7 @@ export default defineConfig({
     // `*.full.test.ts` are the long fault tests: `npm run test:full` and `npm run torture` only.
     exclude: tier === 'test' ? ['**/*.full.test.ts', '**/node_modules/**'] : ['**/node_modules/**'],
     // A limit is for what hangs; what takes long because it does much is no fault.
-    testTimeout: { test: 120_000, full: 900_000 }[tier] ?? 0,
+    testTimeout: TEST_LIMITS[tier as keyof typeof TEST_LIMITS] ?? 0,
     hookTimeout: 120_000,
     pool: 'forks',
     // The long tests measure delays and fill both cores by themselves: one file at a time.

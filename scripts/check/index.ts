@@ -9,6 +9,7 @@ import { lockfile } from './lockfile.ts'
 import { names } from './names.ts'
 import { atMost, type Findings, failure, root, runBin } from './run.ts'
 import { smoke } from './smoke.ts'
+import { waits } from './waits.ts'
 import { walk } from './walk.ts'
 import { words } from './words.ts'
 
@@ -23,6 +24,7 @@ const checks: Record<string, () => Findings | Promise<Findings>> = {
   mutations,
   lockfile,
   words,
+  waits,
   files,
   names,
   walk,

@@ -50,13 +50,13 @@ export function killTests({ broker, folder, place, ordered = false, stores = [] 
         running.kill()
         await running.finished.catch(() => {})
       })
-      await running.line('ready', 120_000)
+      await running.line('ready', 100_000)
       return running
     }
     return { store, to, child }
   }
 
-  async function done(store: KillStore, count: number, limit = 120_000): Promise<void> {
+  async function done(store: KillStore, count: number, limit = 100_000): Promise<void> {
     await until(`${count} are done`, async () => (await store.count()) >= count, limit)
   }
 

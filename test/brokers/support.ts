@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
-import { Message, type RawMessage, systemClock } from '../../src/core/index.ts'
+import { Message, type RawMessage } from '../../src/core/index.ts'
 import type { Delivery, Session } from '../../src/flow/index.ts'
+import { eventually } from '../support/wait.ts'
 
 export const NEVER: AbortSignal = new AbortController().signal
 
@@ -33,9 +34,5 @@ export async function receive<D extends Delivery>(session: Session<D>, count: nu
 }
 
 export async function until(what: string, condition: () => unknown, limit = 60_000): Promise<void> {
-  const end = performance.now() + limit
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
-    await systemClock.sleep(20)
-  }
+  await eventually(what, condition, { limit, every: 20 })
 }

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Unavailable, type WaybillError } from '../../src/core/index.ts'
 import { databaseOf, sqlOf } from '../../src/drivers/database.ts'
 import type { Connection } from '../../src/drivers/sql.ts'
+import { eventually } from '../support/wait.ts'
 import { drivers, type Opened } from './drivers.ts'
 
 const OPTIONS = { prepare: true, timeout: 10_000 }
@@ -86,7 +87,7 @@ describe.each(drivers)('$name', ({ open, single }) => {
     await listener.listen('A Channel', () => heard++)
     await opened.sql(`SELECT pg_notify('A Channel', '')`)
     await opened.sql(`SELECT pg_notify('another', '')`)
-    await eventually(() => heard === 1)
+    await holdsSoon(() => heard === 1)
     await listener.release()
     await opened.sql(`SELECT pg_notify('A Channel', '')`)
     await sleep(20)
@@ -194,7 +195,7 @@ describe.each(drivers)('$name', ({ open, single }) => {
       ])
       expect(shown!['pid']).toBe(await pidOf(mortal))
       await kill(shown!['pid'])
-      await eventually(() => told.length === 1)
+      await holdsSoon(() => told.length === 1)
       await expect(mortal.query('SELECT 1')).rejects.toBeInstanceOf(Unavailable)
       await mortal.release(true)
       expect(told).toHaveLength(1)
@@ -250,7 +251,4 @@ test('what is no database is refused, and what is one is named', () => {
   }
 })
 
-async function eventually(holds: () => boolean): Promise<void> {
-  for (let i = 0; i < 200 && !holds(); i++) await sleep(10)
-  expect(holds()).toBe(true)
-}
+const holdsSoon = (holds: () => boolean) => eventually(holds.toString(), holds)

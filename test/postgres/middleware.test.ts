@@ -10,6 +10,7 @@ import { PostgresUnitOfWork } from '../../src/postgres/unit-of-work.ts'
 import { type ConsumeOptions, deadLetter, type Middleware, Router, retry, timeout } from '../../src/router/index.ts'
 import { type ScriptedSource, scriptedSource } from '../../src/testing/index.ts'
 import { drivers, type Opened } from '../drivers/drivers.ts'
+import { eventually } from '../support/wait.ts'
 
 const OrderPlaced = event<{ order: string }>('order.placed')
 const InvoiceSent = event<{ order: string }>('invoice.sent')
@@ -336,6 +337,5 @@ function contextOf(signal: AbortSignal) {
 }
 
 async function until(holds: () => boolean): Promise<void> {
-  for (let i = 0; i < 200 && !holds(); i++) await sleep(10)
-  expect(holds()).toBe(true)
+  await eventually(holds.toString(), holds)
 }

@@ -4,6 +4,7 @@ import { afterAll, describe } from 'vitest'
 import { type Redis, type RedisOptions, type RedisTx, redis } from '../../src/redis/index.ts'
 import { inboxStoreSuite, type Suite, unitOfWorkSuite } from '../../src/testing/index.ts'
 import { runSuite } from '../support/suite.ts'
+import { eventually } from '../support/wait.ts'
 
 export { ioredis, nodeRedis } from './clients.ts'
 
@@ -84,8 +85,5 @@ export function conformance(name: string, client: () => object): void {
 
 /** Until it holds, looked at again and again. */
 export async function until(what: string, look: () => boolean | Promise<boolean>, within = 20_000): Promise<void> {
-  for (const end = performance.now() + within; !(await look()); ) {
-    if (performance.now() > end) throw new Error(`not within ${within} ms: ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 10))
-  }
+  await eventually(what, look, { limit: within })
 }

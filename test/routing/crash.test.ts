@@ -8,6 +8,7 @@ import { postgres } from '../../src/postgres/index.ts'
 import { collector, recordTelemetry, runScript } from '../../src/testing/index.ts'
 import { scale } from '../support/scale.ts'
 import { describeWith, freshDatabase } from '../support/services.ts'
+import { eventually } from '../support/wait.ts'
 import { BRANCHES, filing } from './routes.ts'
 import { Placed } from './support.ts'
 
@@ -59,12 +60,8 @@ async function world() {
   }
 }
 
-async function until(what: string, condition: () => boolean | Promise<boolean>, limit = 120_000): Promise<void> {
-  const end = performance.now() + limit
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 20))
-  }
+async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
+  await eventually(what, condition, { limit: 110_000, every: 20 })
 }
 
 /** The first time each arrived. */

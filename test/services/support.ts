@@ -2,10 +2,10 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { chmod, mkdtemp, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
 import { cacheDir } from '../../scripts/services/cache.ts'
+import { eventually } from '../support/wait.ts'
 
 export const home = fileURLToPath(new URL('../..', import.meta.url))
 
@@ -39,13 +39,9 @@ export function script(path: string, args: string[], env: Record<string, string>
   return { child, ended: new Promise((resolve) => child.on('close', (code) => resolve({ code, out, all }))) }
 }
 
-/** Looks again and again until it is so; the time limit is the test's. */
-export async function until<T>(look: () => Promise<T> | T): Promise<NonNullable<T>> {
-  for (;;) {
-    const seen = await look()
-    if (seen) return seen
-    await sleep(10)
-  }
+/** Looks again and again until it is so. */
+export function until<T>(look: () => Promise<T> | T): Promise<NonNullable<T>> {
+  return eventually(look.toString(), look)
 }
 
 export async function temporaryDir(): Promise<string> {

@@ -22,9 +22,9 @@ import { afterAll } from 'vitest'
 import { redis, redis6 } from '../../scripts/services/kinds/redis.ts'
 import { freePort } from '../../scripts/services/ports.ts'
 import type { Entry, Site } from '../../scripts/services/types.ts'
-import { systemClock } from '../../src/core/index.ts'
 import { slotOf } from '../../src/drivers/redis-slot.ts'
 import { privateServer, type Service } from './services.ts'
+import { eventually } from './wait.ts'
 
 export type RedisVersion = 'redis' | 'redis6'
 type Settings = Record<string, string>
@@ -309,8 +309,4 @@ export function spread(count: number, name: () => string): string[] {
   }
 }
 
-export async function eventually(what: string, condition: () => Promise<boolean>, limit = 50_000): Promise<void> {
-  for (const end = performance.now() + limit; !(await condition()); await systemClock.sleep(20)) {
-    if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
-  }
-}
+export { eventually }

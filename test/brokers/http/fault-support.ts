@@ -34,7 +34,7 @@ export async function site(timeout = 600_000) {
   const start = async (name: string, args: string[]) => {
     const child = script(name, args, timeout)
     children.push(child)
-    await child.line('ready', 120_000)
+    await child.line('ready', 100_000)
     return child
   }
   return {

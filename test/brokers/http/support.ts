@@ -8,7 +8,8 @@ import {
   httpSender,
   nodeListener,
 } from '../../../src/brokers/http/index.ts'
-import { Message, type RawMessage, systemClock } from '../../../src/core/index.ts'
+import { Message, type RawMessage } from '../../../src/core/index.ts'
+import { eventually } from '../../support/wait.ts'
 
 export const SECRET = `whsec_${Buffer.from('a secret of thirty-two bytes ok!').toString('base64')}`
 export const OTHER_SECRET = `whsec_${Buffer.from('another one of thirty-two bytes!').toString('base64')}`
@@ -56,9 +57,5 @@ export function sender(url: HttpSenderOptions['url'], options: Partial<HttpSende
 }
 
 export async function until(what: string, condition: () => boolean | Promise<boolean>, limit = 30_000): Promise<void> {
-  const end = performance.now() + limit
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
-    await systemClock.sleep(10)
-  }
+  await eventually(what, condition, { limit })
 }

@@ -6,15 +6,12 @@ import { faultProxy, runScript } from '../../../src/testing/index.ts'
 import { type RedisVersion, rewritten, standalone } from '../../support/redis-topologies.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith, service } from '../../support/services.ts'
+import { eventually } from '../../support/wait.ts'
 import { underLoad } from './load.ts'
 import { fresh, ioredis, message, NEVER, receive } from './support.ts'
 
 async function until(what: string, condition: () => Promise<boolean>, limit = 30_000): Promise<void> {
-  const end = performance.now() + limit
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`within ${limit} ms: ${what}`)
-    await systemClock.sleep(20)
-  }
+  await eventually(what, condition, { limit })
 }
 
 for (const version of ['redis', 'redis6'] as RedisVersion[]) {

@@ -56,12 +56,8 @@ export async function underLoad({ client, replicas = 0, stream = fresh(), source
     /** Until so many more were accepted, and something more was handled. */
     async flows(more = 200): Promise<void> {
       const [before, handled] = [accepted.size, seen.size]
-      const said = () =>
-        `messages flow (${accepted.size - before} accepted, ${seen.size - handled} handled; ${[...errors]})`
-      const goal = async () => accepted.size >= before + more && seen.size > handled
-      await eventually('', goal).catch(() => {
-        throw new Error(`not in time: ${said()}`)
-      })
+      const said = () => `${accepted.size - before} accepted, ${seen.size - handled} handled; ${[...errors]}`
+      await eventually('messages flow', () => accepted.size >= before + more && seen.size > handled, { seen: said })
     },
     /** Ends the load, and answers what was accepted and has not come when nothing more is due. */
     async end(): Promise<string[]> {

@@ -85,7 +85,7 @@ describe('numbers are no order of commits', () => {
       },
     })
     await relay.start()
-    await t.settled(120_000)
+    await t.settled(100_000)
     expect(failed.size).toBeGreaterThan(0)
     expect(await t.problems({ charged: true })).toEqual([])
   })

@@ -4,6 +4,7 @@ import { type Message, type OutboxReader, Relay, type RelayOptions } from '../..
 import { postgres } from '../../../src/postgres/index.ts'
 import { type RunningScript, runScript, type ScriptOptions } from '../../../src/testing/index.ts'
 import { type FreshDatabase, freshDatabase, type Service } from '../../support/services.ts'
+import { eventually } from '../../support/wait.ts'
 import { commit, Placed } from './business.ts'
 import { Journal, type JournalPublisherOptions, journalPublisher } from './journal.ts'
 import type { RelayJob } from './relay-child.ts'
@@ -136,9 +137,7 @@ export async function until(
   limit = 15_000,
   what: () => string | Promise<string> = () => condition.toString(),
 ): Promise<void> {
-  const end = Date.now() + limit
-  while (!(await condition())) {
-    if (Date.now() > end) throw new Error(`not within ${limit} ms: ${await what()}`)
-    await new Promise((resolve) => setTimeout(resolve, 10))
-  }
+  await eventually(condition.toString(), condition, { limit }).catch(async (error: Error) => {
+    throw new Error(`${error.message}: ${await what()}`)
+  })
 }

@@ -41,7 +41,7 @@ export async function settled(url: string, tag: string): Promise<boolean> {
 
 /** Every order 1 to `count` had its effect once, and every invoice arrived: none missing, none that nobody sent. */
 export async function verify(url: string, tag: string, count: number): Promise<{ forwarded: number }> {
-  await until('all is settled', () => settled(url, tag), 120_000)
+  await until('all is settled', () => settled(url, tag), 100_000)
   const client = reader(url)
   const times = await client.hgetall(`{${tag}}:times`)
   expect(Object.keys(times).length).toBe(count)
