@@ -10,6 +10,7 @@ import { type Postgres, postgres } from '../../src/postgres/index.ts'
 import { type ConsumeOptions, Router } from '../../src/router/index.ts'
 import { type FaultProxy, faultProxy, recordTelemetry } from '../../src/testing/index.ts'
 import { type FreshDatabase, freshDatabase, without } from '../support/services.ts'
+import { eventually } from '../support/wait.ts'
 
 const Placed = event<{ n: number }>('order.placed')
 const Billed = event<{ n: number }>('order.billed')
@@ -19,14 +20,6 @@ const fails = (work: Promise<unknown>): Promise<WaybillError> =>
     () => expect.unreachable('it did not fail'),
     (error) => error,
   )
-
-async function eventually(what: string, holds: () => boolean | Promise<boolean>, limit = 20_000): Promise<void> {
-  const until = performance.now() + limit
-  while (!(await holds())) {
-    if (performance.now() > until) throw new Error(`waited ${limit} ms for: ${what}`)
-    await sleep(20)
-  }
-}
 
 describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a store that is lost, on %s', (driver) => {
   let database: FreshDatabase

@@ -10,6 +10,7 @@ import { type Postgres, postgres } from '../../src/postgres/index.ts'
 import { Router } from '../../src/router/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { type FreshDatabase, freshDatabase, without } from '../support/services.ts'
+import { eventually } from '../support/wait.ts'
 
 const Placed = event<{ n: number; hangs: 'nowhere' | 'idle' | 'in a statement' }>('order.placed')
 
@@ -20,14 +21,6 @@ const fails = (work: Promise<unknown>): Promise<WaybillError> =>
   )
 
 const never = () => new Promise<never>(() => {})
-
-async function eventually(what: string, holds: () => boolean | Promise<boolean>, limit = 20_000): Promise<void> {
-  const until = performance.now() + limit
-  while (!(await holds())) {
-    if (performance.now() > until) throw new Error(`waited ${limit} ms for: ${what}`)
-    await sleep(20)
-  }
-}
 
 describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a handler that never returns, on %s', (driver) => {
   let database: FreshDatabase
