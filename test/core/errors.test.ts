@@ -47,7 +47,7 @@ describe('an error is classified', () => {
     ['a limit of one query', sql('53400'), 'transient'],
     ['SQLSTATE 57, shutting down', sql('57P01'), 'down'],
     ['a statement that took too long', sql('57014'), 'transient'],
-    ['a transaction that took too long', sql('25P04'), 'transient'],
+    ['a transaction that the server ended', sql('25P04'), 'down'],
     ['a transaction that was idle too long', sql('25P03'), 'transient'],
     ['a lock not had', sql('55P03'), 'transient'],
     ['an object in use', sql('55006'), 'transient'],

@@ -39,6 +39,7 @@ const DOWN: readonly (readonly [string, string])[] = [
   ],
   ['a server that became read-only (25006)', 'SET TRANSACTION READ ONLY; DELETE FROM invoices'],
   ['a killed connection (57P01)', 'SELECT pg_terminate_backend(pg_backend_pid())'],
+  ['a transaction that the server ended (25P04)', "SET LOCAL transaction_timeout = '20ms'; SELECT pg_sleep(5)"],
   ['a full disk (53100)', raise('53100')],
   ['a disk that cannot be read (58030)', raise('58030')],
   ['an internal error (XX000)', raise('XX000')],
@@ -50,7 +51,6 @@ const CHARGED: readonly (readonly [string, string])[] = [
   ['a column that must not be null (23502)', 'INSERT INTO invoices (paid) VALUES (null)'],
   ['a value an enum does not have yet (22P02)', "INSERT INTO invoices (colour) VALUES ('blue')"],
   ['a statement that took too long (57014)', "SET LOCAL statement_timeout = '20ms'; SELECT pg_sleep(5)"],
-  ['a transaction that took too long (25P04)', "SET LOCAL transaction_timeout = '20ms'; SELECT pg_sleep(5)"],
   [
     'an object in use (55006)',
     'DECLARE c CURSOR FOR SELECT * FROM invoices; FETCH c; ALTER TABLE invoices ADD COLUMN y int',
