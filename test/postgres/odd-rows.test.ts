@@ -67,7 +67,7 @@ describe.each(READERS)('%s: what is written is something the table takes', (read
     await t.enqueue(numbered(1, 3))
     await t.relay({ reader, to: failing(new Error('a\0b\ud800c')) }).runOnce()
     const { rows } = await t.pool.query(`SELECT last_error FROM outbox WHERE state = 'retrying'`)
-    expect(rows).toEqual([{ last_error: expect.stringContaining('ab\ufffdc') }])
+    expect(rows).toEqual([{ last_error: expect.stringContaining('a b\ufffdc') }])
     expect(await t.states()).toEqual({ published: 2, retrying: 1 })
   })
 
@@ -81,7 +81,8 @@ describe.each(READERS)('%s: what is written is something the table takes', (read
     await t.enqueue(numbered(1, 3))
     await t.relay({ reader, to: failing(new RetryLater(1e18)) }).runOnce()
     expect(await t.states()).toEqual({ published: 2, retrying: 1 })
-    expect((await t.outbox.admin.list({ states: ['retrying'] }))[0]!.availableAt!.getFullYear()).toBeGreaterThan(2100)
+    const [entry] = await t.outbox.admin.list({ states: ['retrying'] })
+    expect(entry!.availableAt!.getTime()).toBeGreaterThan(Date.now() + 364 * 86_400_000)
   })
 })
 

@@ -2,7 +2,7 @@
  * The one way for tests to wait: looks again and again, within a limit that is below that of the test, so that a test that
  * hangs can say what it waited for. `npm run check -- waits` holds the rest: no limit of waiting is as long as its test's.
  */
-import { getCurrentTest } from 'vitest/suite'
+import { TestRunner } from 'vitest'
 import { WAIT_LIMIT } from './limits.ts'
 
 /** Left for the test to say what it waited for, and to end what it began. */
@@ -53,7 +53,7 @@ async function soon<T>(look: () => T | Promise<T>, ms: number): Promise<T | type
 
 /** How long the test that runs now may still take, less the reserve. */
 function left(): number {
-  const test = getCurrentTest()
+  const test = TestRunner.getCurrentTest()
   const { timeout = 0, result } = test ?? {}
   if (timeout <= 0) return Number.POSITIVE_INFINITY
   const taken = result?.startTime === undefined ? 0 : Date.now() - result.startTime
