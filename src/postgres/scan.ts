@@ -86,6 +86,8 @@ export class OwnerScan {
       found = await this.#read(demand, false)
     }
     if (isEmpty(found)) found = await this.#read(demand, true)
+    // It may be a timer: one that is set again is due now, one that is new says how long to wait.
+    if (notified && isEmpty(found) && (await this.look())) found = await this.#read(demand, true)
     this.#quiet = isEmpty(found)
     const taken = await this.#handOut(found, demand.bytes)
     if (this.#released === released) return taken

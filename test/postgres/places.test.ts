@@ -3,6 +3,7 @@ import type { Delivery, Session } from '../../src/flow/index.ts'
 import { type Message, outboxSource } from '../../src/index.ts'
 import { sql } from '../../src/postgres/sql.generated.ts'
 import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
+import { eventually } from '../support/wait.ts'
 import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
 
 let t: TestOutbox
@@ -26,8 +27,8 @@ const due = () => ({ availableAt: new Date(Date.now() - 1000) })
 const numbers = (taken: readonly Delivery[]) => taken.map(({ message }) => number(message as Message))
 
 /** An owner whose clock stands still, until a test says so. */
-async function owner(): Promise<Session> {
-  const source = outboxSource(t.outbox, { reader: 'owner', wake: false, lease: '1h', clock })
+async function owner(wake = false): Promise<Session> {
+  const source = outboxSource(t.outbox, { reader: 'owner', wake, lease: '1h', clock })
   const session = (await source.open(new AbortController().signal))!
   sessions.push(session)
   return session
@@ -79,6 +80,33 @@ describe('timers', () => {
     const session = await owner()
     await take(session)
     expect(await take(session)).toHaveLength(100)
+  })
+
+  test('one that a person sets again right after timers were read is found', async () => {
+    await t.enqueue(at(1, 'a'))
+    const session = await owner(true)
+    const [delivery] = await take(session)
+    await session.settle([[delivery!, { kind: 'dead', reason: 'refused', error: undefined }]])
+    expect(await take(session)).toEqual([])
+    const waiting = session.wait!(3_600_000, session.lost)
+    await t.outbox.admin.rearm({}, { by: 'test', note: 'again' })
+    await waiting
+    expect(numbers(await take(session))).toEqual([1])
+  })
+
+  test('one that is set anew right after timers were read is waited for, and no longer', async () => {
+    const session = await owner(true)
+    expect(await take(session)).toEqual([])
+    const waiting = session.wait!(3_600_000, session.lost)
+    await eventually('it sleeps', () => clock.nextIn === 3_600_000)
+    await t.enqueue(at(1), { availableAt: new Date(Date.now() + 60_000) })
+    await waiting
+    expect(await take(session)).toEqual([])
+    const over = new AbortController()
+    const again = session.wait!(3_600_000, over.signal)
+    await eventually('it sleeps', () => clock.nextIn !== undefined && clock.nextIn <= 60_000)
+    over.abort()
+    await again
   })
 
   test('one that is set while the relay is busy is found soon', async () => {
