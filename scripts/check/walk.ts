@@ -20,6 +20,7 @@ export const WALK: readonly string[] = [
     'owner-source',
     'relay-connections',
     'scan',
+    'places',
     'low-water',
     'row',
     'becoming',

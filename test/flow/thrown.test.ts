@@ -46,6 +46,20 @@ describe('what is hard to read', () => {
     await stopped()
   })
 
+  it.each([
+    ['nothing', () => undefined],
+    ['null', () => null],
+    ['a kind there is not', () => ({ kind: 'okay' })],
+    ['what throws when it is read', () => new Proxy({}, { get: () => JSON.parse('{') })],
+  ])('%s: in place of an outcome, is charged to its message', async (_, make) => {
+    const { store, stopped } = await runBatch(async (messages) =>
+      messages.map(({ id }) => (id.startsWith('bad') ? (make() as Outcome) : { kind: 'ok' })),
+    )
+    expect(store.in('done')).toEqual(['good0', 'good1'])
+    expect(store.in('dead')).toEqual(['bad0', 'bad1', 'bad2'])
+    await stopped()
+  })
+
   it.each(HOSTILE_REJECTS)('%s: is dead at once', async (_, make) => {
     const { store, stopped } = await run((message) => {
       if (message.startsWith('bad')) throw make()

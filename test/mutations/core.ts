@@ -134,11 +134,11 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'what a foreign publisher says is not checked',
-    file: 'src/flow/outcome.ts',
-    find: '{ after: delayOf(after) }\n',
-    replace: '{ after: after as number }\n',
+    file: 'src/flow/call.ts',
+    find: 'outcomes.map(checkedOutcome)',
+    replace: "outcomes.map((given) => (given?.kind === 'ok' ? OK : given))",
     test: 'test/flow/thrown.test.ts',
-    expects: 'a pause that no store can hold',
+    expects: 'in place of an outcome',
   },
   {
     name: 'the last quote of a text that was cut is taken for the end of what it quotes',

@@ -110,8 +110,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a sink blames every message of a batch',
     file: 'src/flow/pipes.ts',
-    find: 'if (bug || messages.length !== 1) throw error\n        return [outcomeOf(error)]',
-    replace: 'if (bug) throw error\n        return messages.map(() => outcomeOf(error))',
+    find: 'if (bug || messages.length !== 1) throw error\n        return [outcomeOf(error, kindOf)]',
+    replace: 'if (bug) throw error\n        return messages.map(() => outcomeOf(error, kindOf))',
     test: 'test/flow/pipes.test.ts',
     expects: 'the one among many',
   },

@@ -17,8 +17,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a message is marked as handled before it is',
     file: 'src/postgres/inbox.ts',
-    find: 'await sqlOf(tx).query(this.#receive, values)',
-    replace: 'await this.#database.query(this.#receive, values)',
+    find: 'answered(sqlOf(tx).query(this.#receive, values)',
+    replace: 'answered(this.#database.query(this.#receive, values)',
     test,
     expects: 'consumer.after-effect while it consumes:',
     needs,

@@ -8,8 +8,8 @@ export const mutations: Mutation[] = [
   {
     name: 'what was committed before the flag went up is not looked for',
     file: 'src/postgres/wake.ts',
-    find: 'await this.#flag.up()\n    return true',
-    replace: 'await this.#flag.up()\n    return false',
+    find: 'if (flag.held) this.#failures = 0\n    return true',
+    replace: 'if (flag.held) this.#failures = 0\n    return false',
     test,
     expects: 'none waits for a poll',
     needs,
@@ -17,7 +17,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a writer that kept the flag waiting wakes nobody with its commit',
     file: 'src/postgres/wake.ts',
-    find: "if (this.#state === 'queued') this.#onGranted()",
+    find: 'if (waited) this.#on.granted()',
     replace: '',
     test,
     expects: 'none waits for a poll',
