@@ -17,8 +17,11 @@ beforeEach(async () => {
 })
 afterEach(() => t.end())
 
-/** The outbox, writing down what its sessions are asked. */
-function watched(): OutboxReader {
+/**
+ * The outbox, writing down what its sessions are asked. `inTurn`: what was taken is settled before the next take. A session
+ * that is told of a settlement while it waits may look again at once, and then waits longer.
+ */
+function watched(inTurn = false): OutboxReader {
   const sources = new Map<Source, Source>()
   const watch = ({ name, features, open }: Source): Source => ({
     name,
@@ -27,11 +30,21 @@ function watched(): OutboxReader {
       const session = await open(signal)
       if (session === undefined) return undefined
       const take = session.take.bind(session)
+      const settle = session.settle.bind(session)
       const wait = session.wait!.bind(session)
+      let settled = Promise.resolve()
+      let tell = () => {}
       session.take = async (demand, over) => {
+        if (inTurn) await settled
         const taken = await take(demand, over)
+        if (taken.length > 0) settled = new Promise((resolve) => (tell = resolve))
         takes.push({ asked: demand.count, given: taken.length })
         return taken
+      }
+      session.settle = async (batch) => {
+        const stale = await settle(batch)
+        tell()
+        return stale
       }
       session.wait = (ms, over) => {
         waits.push(ms)
@@ -60,7 +73,7 @@ function watched(): OutboxReader {
 describe.each(['owner', 'lease'] as const)('read by %s', (reader) => {
   test('without wake-ups the table is looked at as often as the relay is told, and no more often', async () => {
     const clock = new FakeClock()
-    const relay = t.relay({ from: watched(), reader, wake: false, poll: '1s', maxPoll: '3s', lease: '1h', clock })
+    const relay = t.relay({ from: watched(true), reader, wake: false, poll: '1s', maxPoll: '3s', lease: '1h', clock })
     await relay.start()
     /** The session asleep for so long: what else sleeps does so for longer. */
     const asleep = (ms: number) => until(() => waits.at(-1) === ms && clock.nextIn === ms)
