@@ -88,8 +88,8 @@ const SQLSTATES: Readonly<Record<string, ErrorKind>> = {
   '23514': 'permanent', // check
   '23P01': 'permanent', // exclusion
   '25006': 'down', // read only: another server has taken over
-  '25P03': 'down', // idle_in_transaction_session_timeout: the server has closed the connection
-  '25P04': 'down', // transaction_timeout: likewise
+  '25P03': 'down', // the server ended the session: idle_in_transaction_session_timeout of the role
+  '25P04': 'down', // transaction_timeout of the role
   '26': 'down', // prepared statement does not exist: a pooler
   '28': 'down', // invalid authorisation
   '3D': 'down', // no such database

@@ -116,9 +116,12 @@ export class Pump<D extends Delivery<Message>> {
 
   /** A marked one failed again, and nobody was out beside it. */
   #failedAgain(run: readonly D[], error: unknown, began: number): void {
-    if (this.#window.failedAgain(run[0]!.message.id, this.#window.dispatched))
-      this.hand.fail(run, { kind: 'failed', error }, began)
-    else this.#leaves(run, error, began)
+    if (!this.#window.failedAgain(run[0]!.message.id, this.#window.dispatched)) {
+      this.#leaves(run, error, began)
+      return
+    }
+    this.#tellSuspected(run[0]!, error)
+    this.hand.fail(run, { kind: 'failed', error }, began)
   }
 
   /** While it is open whether anybody can arrive, others are the better probes. */
@@ -341,9 +344,8 @@ export class Pump<D extends Delivery<Message>> {
   /** Each failed by itself: another was out beside them, and arrived. */
   #fellBeside({ failed, error, before, began }: Doubt<D>, arrived: number): void {
     for (const [first, ...behind] of runsOf(failed)) {
-      const { id, type } = first.message
-      if (this.#window.failedBeside(id, before, arrived)) {
-        telemetry['message.suspected'].publish({ flow: this.#settings.flow, type, id, error })
+      if (this.#window.failedBeside(first.message.id, before, arrived)) {
+        this.#tellSuspected(first, error)
         this.hand.fail([first, ...behind], { kind: 'failed', error }, began)
       } else {
         if (first.key !== undefined) this.hand.lanes.putWaiting(first.key, behind)
@@ -377,13 +379,18 @@ export class Pump<D extends Delivery<Message>> {
       return
     }
     if (this.#window.failedAlone(delivery.message.id)) {
-      const { type, id, tenant } = delivery.message
-      const about = { type, id, tenant, topic: topicOfDelivery(delivery), attempt: delivery.attempts + 1 }
-      telemetry['message.suspected'].publish({ flow: this.#settings.flow, error, ...about })
+      this.#tellSuspected(delivery, error)
       this.hand.fail([delivery], { kind: 'failed', error }, began)
       return
     }
     this.hand.postpone(delivery, this.breaker.pause(error), error, this.#window.alone)
+  }
+
+  /** It is charged: it failed where others arrived. */
+  #tellSuspected(delivery: D, error: unknown): void {
+    const { type, id, tenant } = delivery.message
+    const about = { type, id, tenant, topic: topicOfDelivery(delivery), attempt: delivery.attempts + 1 }
+    telemetry['message.suspected'].publish({ flow: this.#settings.flow, error, ...about })
   }
 
   /** All that are in doubt: nobody who was out beside them arrived. */

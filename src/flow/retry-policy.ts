@@ -8,6 +8,7 @@ import {
   errorSummary,
   LONGEST_DELAY,
   oneOf,
+  pauseAfter,
   type Random,
   type Settlement,
   wholeNumber,
@@ -49,7 +50,9 @@ export function retryPolicy(where: string, options: RetryOptions = {}, random?: 
       const { after, charged = true } = rest as { after?: number; charged?: boolean }
       const spent = attempts + 1
       if (charged && spent >= limit) return { kind: 'dead', reason: `${spent} attempts: ${errorSummary(error)}`, error }
-      return { kind: 'retry', after: Math.min(isDelay(after) ? after : delay(spent), LONGEST_DELAY), error, charged }
+      // Sooner than the error says, the next try would be in vain, and would cost one more attempt.
+      const pause = isDelay(after) ? after : Math.max(delay(spent), pauseAfter(error))
+      return { kind: 'retry', after: Math.min(pause, LONGEST_DELAY), error, charged }
     },
   }
 }

@@ -138,7 +138,10 @@ class LeaseSession implements Session<OutboxDelivery> {
     const claimed = await rows
     const wanted = withinBytes(claimed.slice(0, count), bytes)
     this.#more(claimed.slice(wanted.length), asked, claimed.length >= count ? next : 0)
-    const { deliveries, unreadable } = await deliveriesOf(reader, this.#sql.large, wanted)
+    const { deliveries, unreadable } = await deliveriesOf(reader, this.#sql.large, wanted).catch((error) => {
+      this.#keep(wanted, asked)
+      throw error
+    })
     if (unreadable.length > 0) await this.#bury(unreadable)
     if (deliveries.length > 0) {
       this.#claimed = Math.min(this.#claimed, asked + this.#options.lease * 0.9)
@@ -164,6 +167,23 @@ class LeaseSession implements Session<OutboxDelivery> {
   #more(left: readonly Row[], asked: number, next: number): void {
     if (left.length > 0) this.#ahead = { asked, rows: Promise.resolve(left), claimed: left }
     else if (next > 0 && !this.#apart) this.#ahead = this.#ask(next)
+  }
+
+  /** Claimed, and could not be read now: they come next. Left alone, each would be charged when its lease runs out. */
+  #keep(rows: readonly Row[], asked: number): void {
+    const after = this.#ahead
+    const kept: Claim = {
+      asked,
+      claimed: rows,
+      rows: (after?.rows ?? Promise.resolve([])).then(
+        (more) => {
+          kept.claimed = [...rows, ...more]
+          return kept.claimed
+        },
+        () => rows,
+      ),
+    }
+    this.#ahead = kept
   }
 
   async #claim(count: number): Promise<readonly Row[]> {
@@ -284,13 +304,21 @@ class LeaseSession implements Session<OutboxDelivery> {
     await this.#connections.close(gone)
   }
 
-  /** What cannot be read costs only itself. */
+  /**
+   * What cannot be read costs only itself, also where the table refuses that it is dead: the others of its claim go on,
+   * and it comes again when its lease has run out.
+   */
   async #bury(unreadable: Decoded['unreadable']): Promise<void> {
-    const rows = unreadable.map(({ row, reason }) => {
-      return { id: idOf(row), becomes: 'dead' as const, attempts: attemptsOf(row) + 1, error: reason }
-    })
-    await this.#become(rows)
-    for (const { row, reason } of unreadable) this.#tellDead(row, attemptsOf(row) + 1, reason)
+    for (const { row, reason } of unreadable) {
+      const dead: Becoming = { id: idOf(row), becomes: 'dead', attempts: attemptsOf(row) + 1, error: reason }
+      try {
+        await this.#become([dead])
+        this.#tellDead(row, dead.attempts, reason)
+      } catch (error) {
+        const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row), settlement: 'dead' as const }
+        telemetry['settlement.refused'].publish({ flow: this.#options.names.table.text, ...about, dead: false, error })
+      }
+    }
   }
 
   #tellDead(row: Row, attempt: number, reason: string): void {

@@ -334,12 +334,10 @@ class OwnerSession implements Session<OutboxDelivery> {
     if (row === undefined) return
     const flow = this.#options.names.table.text
     const error = new WaybillError('CRASHED', 'the relay before ended while this event was alone in flight')
-    const event = { flow, type: row['event_type'] as string, id: eventId }
-    telemetry['message.suspected'].publish({ ...event, error })
-    if (row['state'] !== 'dead') return
     const tenant = (row['tenant'] as string | null) ?? undefined
-    const attempt = Number(row['attempts'])
-    telemetry['message.dead'].publish({ ...event, reason: errorSummary(error), attempt, tenant })
+    const event = { flow, type: row['event_type'] as string, id: eventId, attempt: Number(row['attempts']), tenant }
+    telemetry['message.suspected'].publish({ ...event, error })
+    if (row['state'] === 'dead') telemetry['message.dead'].publish({ ...event, reason: errorSummary(error) })
   }
 
   async #clearNote(): Promise<void> {

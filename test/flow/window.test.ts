@@ -195,6 +195,7 @@ describe('some fail as if the destination were away, while others arrive', () =>
     { what: 'batch', every: 2, seconds: 11, atLeast: 400 },
   ])('$what, one in $every: the others go on, and those that fail are charged', async (given) => {
     const clock = new FakeClock()
+    const telemetry = record()
     const store = new Store(clock).addMany(3000)
     const down = { kind: 'down' as const, error: new Unavailable('no such table') }
     const each = async ({ message }: Held) => {
@@ -213,6 +214,9 @@ describe('some fail as if the destination were away, while others arrive', () =>
     const charged = store.rows.filter(({ attempts }) => attempts > 0).map(({ message }) => message.id)
     expect(charged.length).toBeGreaterThan(100)
     expect(charged.filter((id) => !isBad(id, given.every))).toEqual([])
+    const suspected = telemetry.of('message.suspected')
+    expect(suspected.length).toBeGreaterThanOrEqual(charged.length)
+    for (const one of suspected) expect(one).toMatchObject({ attempt: expect.any(Number), topic: 'thing.happened' })
     await clock.until(() => store.in('dead').length > 100, 120_000)
     await stop(clock, flow)
   })

@@ -38,6 +38,7 @@ const DOWN: readonly (readonly [string, string])[] = [
     'PREPARE p AS SELECT * FROM invoices; ALTER TABLE invoices ADD COLUMN vat int; EXECUTE p',
   ],
   ['a server that became read-only (25006)', 'SET TRANSACTION READ ONLY; DELETE FROM invoices'],
+  ['a limit of the role for transactions (25P04)', "SET LOCAL transaction_timeout = '20ms'; SELECT pg_sleep(5)"],
   ['a killed connection (57P01)', 'SELECT pg_terminate_backend(pg_backend_pid())'],
   ['a transaction that the server ended (25P04)', "SET LOCAL transaction_timeout = '20ms'; SELECT pg_sleep(5)"],
   ['a full disk (53100)', raise('53100')],
