@@ -181,15 +181,19 @@ export class Relay extends Worker<Tally> {
     this.#prepared ??= this.prepare()
     await this.#prepared
     const total: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
-    for (const source of await this.#reader.share()) {
-      const flow = this.#flows.get(source) ?? this.#flow(source)
-      this.#flows.set(source, flow)
-      try {
-        const tally = await flow.runOnce()
-        for (const kind of Object.keys(total) as (keyof Tally)[]) total[kind] += tally[kind]
-      } finally {
-        if (isOutbox(this.#options.from)) await flow.rest()
+    try {
+      for (const source of await this.#reader.share()) {
+        const flow = this.#flows.get(source) ?? this.#flow(source)
+        this.#flows.set(source, flow)
+        try {
+          const tally = await flow.runOnce()
+          for (const kind of Object.keys(total) as (keyof Tally)[]) total[kind] += tally[kind]
+        } finally {
+          if (isOutbox(this.#options.from)) await flow.rest()
+        }
       }
+    } finally {
+      this.#reader.rest?.()
     }
     return total
   }

@@ -63,6 +63,8 @@ export interface Reader {
    * again, well within the lease.
    */
   share(): Promise<readonly Source[]>
+  /** A round is over, and none of its connections is kept. What `check` counted for it is free for others. */
+  rest?(): void
   /** No longer takes part. */
   close(): Promise<void>
 }

@@ -1,4 +1,5 @@
-import { Unavailable, WaybillError } from '../core/index.ts'
+import { classify, Unavailable, WaybillError } from '../core/index.ts'
+import { isStatementError } from '../drivers/transaction.ts'
 
 /** What a person should do about an error of PostgreSQL's that has to do with how Waybill was set up. */
 const ADVICE: Record<string, (table: string) => [code: string, text: string]> = {
@@ -44,6 +45,16 @@ function namedIn(message: unknown): string | undefined {
   if (denied !== null) return `${denied[1]} ${denied[2]}`
   const missing = /^relation "([^"]{1,200})" does not exist$/.exec(message)
   return missing === null ? undefined : `table ${missing[1]}`
+}
+
+/**
+ * The server refuses what a statement would write, and will again: a constraint, a trigger, a limit. Not what passes by
+ * itself (conflicts, locks, time limits), nor what is no row's fault.
+ */
+export function isRefusal(error: unknown): boolean {
+  const { code } = (error ?? {}) as { code?: unknown }
+  if (!isStatementError(error) || typeof code !== 'string' || /^(40|55|57)/.test(code)) return false
+  return classify(error) !== 'down'
 }
 
 /** The server gave the statement up: for its time (`statement_timeout`), or because somebody asked it to. */

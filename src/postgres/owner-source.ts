@@ -8,8 +8,9 @@ import { type Becoming, becoming, heldBehind, unchanged, updateValues } from './
 import { FittingSize } from './fitting-size.ts'
 import { acquireTerm, type PostgresLeadership } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
+import { asideOf, writeAside } from './put-aside.ts'
 import { RelayConnections } from './relay-connections.ts'
-import { attemptsOf, idOf, type OutboxDelivery, tenantOf, typeOf } from './row.ts'
+import { idOf, type OutboxDelivery, tenantOf, typeOf } from './row.ts'
 import { OwnerScan, type Taken } from './scan.ts'
 import { sql } from './sql.generated.ts'
 import { checkTables } from './table-checks.ts'
@@ -35,6 +36,9 @@ export interface OwnerOptions {
 
 /** With so many events that are published and cannot be marked as such, no more are taken. */
 const MOST_UNCHANGED = 100
+
+/** With so many rows that cannot be put aside, and those behind them, no more are taken. */
+const MOST_LEFT_OUT = 10_000
 
 /** Of the lease that is left when an owner stops of its own accord: clocks and answers take time. */
 const MARGIN = 0.1
@@ -172,30 +176,27 @@ class OwnerSession implements Session<OutboxDelivery> {
 
   /** Writes what becomes of rows that were read and not handed out. Returns whether there were any. */
   async #putAside(taken: Taken): Promise<boolean> {
-    const { held, early, unreadable } = taken
-    if (held.length + early.length + unreadable.length === 0) return false
-    const rows: Becoming[] = [
-      ...held.map((row) => ({ id: idOf(row), becomes: 'held' as const, attempts: attemptsOf(row) })),
-      ...early.map((row) => ({ id: idOf(row), becomes: 'ready' as const, attempts: attemptsOf(row) })),
-      ...unreadable.map(({ row, reason }) => ({
-        id: idOf(row),
-        becomes: 'dead' as const,
-        attempts: attemptsOf(row) + 1,
-        error: reason,
-      })),
-    ]
+    const rows = asideOf(taken)
+    if (rows.length === 0) return false
+    const { names } = this.#options
+    const flow = names.table.text
     try {
-      const { holds, ids } = await this.#mixed(rows)
-      // Read again, they would be found again, and again.
-      if (holds && ids.size === 0) throw unchanged(this.#options.names, rows.length)
+      const refused = await writeAside(rows, names, (becoming) => this.#mixed(becoming))
+      for (const { row, becoming, error } of refused) {
+        const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }
+        const settlement = becoming.becomes === 'dead' ? 'dead' : 'release'
+        telemetry['settlement.refused'].publish({ flow, ...about, settlement, dead: false, error })
+        if (this.#scan.leaveOut(row) >= MOST_LEFT_OUT) throw error
+      }
+      for (const { row, becoming } of rows) {
+        if (becoming.becomes !== 'dead' || refused.some((one) => one.row === row)) continue
+        const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row), attempt: becoming.attempts }
+        telemetry['message.dead'].publish({ flow, reason: becoming.error!, ...about })
+      }
     } catch (error) {
       // Nobody will settle these: they must be found again.
       for (const delivery of taken.deliveries) this.#scan.settled(delivery, RELEASE)
       throw error
-    }
-    for (const { row, reason } of unreadable) {
-      const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row), attempt: attemptsOf(row) + 1 }
-      telemetry['message.dead'].publish({ flow: this.#options.names.table.text, reason, ...about })
     }
     this.#scan.putAside()
     return true

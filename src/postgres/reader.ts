@@ -76,8 +76,12 @@ export class PostgresReader implements Reader {
     return this.#sources.filter((_, shard) => shard % members.length === place)
   }
 
-  async close(): Promise<void> {
+  rest(): void {
     this.#budget.leave(this.#member)
+  }
+
+  async close(): Promise<void> {
+    this.rest()
     await this.#answered(this.#leadership.leave(this.#member)).catch(() => {})
   }
 

@@ -1,6 +1,7 @@
 import type { Clock, Settlement } from '../core/index.ts'
 import type { Connection } from '../drivers/sql.ts'
 import type { Demand } from '../flow/index.ts'
+import { LeftOut } from './left-out.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
 import { Held, inOrder, type Reading, Ready, Timers, twoRanges } from './places.ts'
 import {
@@ -39,6 +40,7 @@ export class OwnerScan {
   readonly #ready: Ready
   readonly #timers: Timers
   readonly #held: Held
+  readonly #leftOut: LeftOut
   /** How many were given back. */
   #released = 0
   /** The last take found nothing anywhere. */
@@ -74,11 +76,13 @@ export class OwnerScan {
     this.#ready = new Ready(this.#reading, options.readsAhead, options.numbersInOrder)
     this.#timers = new Timers(this.#reading)
     this.#held = new Held(this.#reading, this.#deadContinues)
+    this.#leftOut = new LeftOut(this.#reading.unsettled, clock)
   }
 
   /** Up to `demand`. `notified`: somebody has just said that there is something, so look first where new events are. */
   async take(demand: Demand, notified: boolean): Promise<Taken> {
     const released = this.#released
+    if (this.#leftOut.over()) this.#lookEverywhere()
     if (!notified && this.#quiet && !(await this.look())) return NOTHING
     let found = NONE
     if (notified) {
@@ -133,7 +137,7 @@ export class OwnerScan {
   /** Within the byte limit, and at least one. What does not fit is found again: it is not unsettled. */
   async #handOut({ rows, early }: Found, bytes: number): Promise<Taken> {
     const held = rows.filter(isBlocked)
-    const free = held.length === 0 ? rows : rows.filter((row) => !isBlocked(row))
+    const free = this.#inTurn(held.length === 0 ? rows : rows.filter((row) => !isBlocked(row)))
     let decoded: Decoded = { deliveries: [], unreadable: [] }
     try {
       decoded = await deliveriesOf(this.#reading.connection, this.#reading.sql.large, withinBytes(free, bytes))
@@ -156,6 +160,26 @@ export class OwnerScan {
       this.#reading.unsettled.add(delivery.eventId, Number(delivery.sequence))
     }
     return { deliveries, held, early, unreadable }
+  }
+
+  /** Without those behind one of their key that is left out. */
+  #inTurn(rows: readonly Row[]): readonly Row[] {
+    if (this.#leftOut.size === 0) return rows
+    for (const row of rows) if (this.#leftOut.isBehind(row)) this.#leftOut.add(row)
+    return rows.filter((row) => !this.#leftOut.isBehind(row))
+  }
+
+  /** It could not be put aside. Returns how many are left out now. */
+  leaveOut(row: Row): number {
+    this.#leftOut.add(row)
+    return this.#leftOut.size
+  }
+
+  #lookEverywhere(): void {
+    this.#ready.forget()
+    this.#timers.at(0)
+    this.#held.lookAgain()
+    this.#quiet = false
   }
 
   /** These were read and not handed out: each place must find its own again. */

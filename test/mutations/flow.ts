@@ -307,4 +307,20 @@ export const mutations: Mutation[] = [
     test: 'test/flow/timeout.test.ts',
     expects: 'a batch has 60 s',
   },
+  {
+    name: 'a retry comes sooner than the error says',
+    file: 'src/flow/retry-policy.ts',
+    find: 'Math.max(delay(spent), pauseAfter(error))',
+    replace: 'delay(spent)',
+    test: 'test/flow/told-pause.test.ts',
+    expects: 'the same while the destination is away',
+  },
+  {
+    name: 'who is charged beside others is told without topic and attempt',
+    file: 'src/flow/pump.ts',
+    find: "telemetry['message.suspected'].publish({ flow: this.#settings.flow, error, ...about })",
+    replace: "telemetry['message.suspected'].publish({ flow: this.#settings.flow, error, type, id })",
+    test: 'test/flow/window.test.ts',
+    expects: 'those that fail are charged',
+  },
 ]

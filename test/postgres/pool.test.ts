@@ -228,3 +228,12 @@ test.each(['owner', 'lease'])('runOnce as %s keeps no process alive, nor the poo
   const child = runScript({ script, args: [t.database.url, reader], timeout: 20_000 })
   expect(await child.finished).toMatchObject({ code: 0, stdout: expect.stringContaining('{"done":2}') })
 })
+
+test('a relay that was run once and never stopped needs no connection any more', async () => {
+  const from = postgres({ pool: pgPool(4) }).outbox
+  for (let n = 0; n < 3; n++) {
+    await t.enqueue(Placed({ n }))
+    // Each has a share of its own: what they keep would be added up.
+    expect(await relayOf({ from, reader: 'lease' }).runOnce()).toMatchObject({ done: 1 })
+  }
+})

@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { recordTelemetry } from '../../src/testing/index.ts'
+import { outboxSource, Reject } from '../../src/index.ts'
+import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 import { eventually } from '../support/wait.ts'
-import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
+import { number, outboxOn, Placed, type TestOutbox, untilEmpty } from './support.ts'
 
 let t: TestOutbox
 
@@ -66,3 +67,58 @@ test.each(READERS.flatMap((reader) => ['23514', 'P0001'].map((code) => [reader, 
     ).toHaveLength(1)
   },
 )
+
+test.each(['P0001', '23514', 'nothing'])(
+  'owner: a row that cannot be put aside behind a dead one of its key (%s) stops nobody else, and is not overtaken',
+  async (code) => {
+    t.sink.fail({ where: (message) => number(message) === 1, error: new Reject('no') })
+    await t.enqueue(Placed({ n: 1 }, { key: 'a' }))
+    await untilEmpty(t.relay())
+    await t.enqueue([Placed({ n: 2 }, { key: 'a' }), Placed({ n: 3 }), Placed({ n: 4 }, { key: 'b' })])
+    if (code === 'nothing') {
+      await t.pool.query(`
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+        CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.payload->>'n' = '2') EXECUTE FUNCTION refuse()`)
+    } else await refuse(`OLD.payload->>'n' = '2'`, code)
+    const clock = new FakeClock()
+    const source = outboxSource(t.outbox, { reader: 'owner', wake: false, lease: '1h', clock })
+    const session = (await source.open(new AbortController().signal))!
+    const telemetry = recordTelemetry(['settlement.refused'])
+    const take = async () => {
+      const taken = await session.take({ count: 100, bytes: 1e9 }, session.lost)
+      await session.settle(taken.map((delivery) => [delivery, { kind: 'done' }]))
+      return taken.map(({ message }) => number(message))
+    }
+    try {
+      expect(await take()).toEqual([3, 4])
+      expect(await take()).toEqual([])
+      expect(telemetry.of('settlement.refused')).toMatchObject([{ settlement: 'release', dead: false }])
+      // What blocked it is gone, and it is not tried again yet: what is behind it waits with it.
+      await t.pool.query(`DELETE FROM outbox WHERE payload->>'n' = '1'`)
+      await t.pool.query('DROP TRIGGER refuse ON outbox')
+      await t.enqueue([Placed({ n: 5 }, { key: 'a' }), Placed({ n: 6 })])
+      await clock.advance(1001)
+      expect(await take()).toEqual([6])
+      await clock.advance(60_000)
+      expect(await take()).toEqual([2, 5])
+    } finally {
+      telemetry.stop()
+      await session.close()
+    }
+  },
+)
+
+test.each(READERS)('%s: a row that can neither be read nor be called dead costs the others nothing', async (reader) => {
+  await t.enqueue(Array.from({ length: 10 }, (_, n) => Placed({ n })))
+  await t.pool.query(`UPDATE outbox SET attributes = 'null' WHERE payload->>'n' = '7'`)
+  await refuse(`OLD.payload->>'n' = '7' AND NEW.state <> 'leased'`, 'P0001')
+  const telemetry = recordTelemetry(['settlement.refused'])
+  const relay = t.relay({ reader, breaker, poll: '5ms', maxPoll: '5ms' })
+  await relay.start()
+  await eventually('the others to be published', async () => (await t.states())['published'] === 9)
+  await relay.stop()
+  telemetry.stop()
+  expect(telemetry.of('settlement.refused')).toMatchObject([{ settlement: 'dead', dead: false }])
+  const { rows } = await t.pool.query('SELECT count(*)::int AS n FROM outbox WHERE attempts > 0')
+  expect(rows).toEqual([{ n: 0 }])
+})

@@ -1,0 +1,53 @@
+import type { Clock } from '../core/index.ts'
+import { idOf, keyOf, numberOf, type Row } from './row.ts'
+import type { Unsettled } from './unsettled.ts'
+
+/** How long before they are tried again, in milliseconds. */
+const LEAVE_OUT_FOR = 60_000
+
+/**
+ * Rows that were read, are not to be handed out, and that the table does not let us put aside: a trigger or a constraint
+ * refuses it. Read again, each would stop every take. So takes leave them out for a minute, and what comes behind one of its
+ * key with it: nothing may overtake it.
+ */
+export class LeftOut {
+  readonly #unsettled: Unsettled
+  readonly #clock: Clock
+  readonly #ids = new Set<string>()
+  /** The lowest number of each key. */
+  readonly #keys = new Map<string, number>()
+  #until = 0
+
+  constructor(unsettled: Unsettled, clock: Clock) {
+    this.#unsettled = unsettled
+    this.#clock = clock
+  }
+
+  get size(): number {
+    return this.#ids.size
+  }
+
+  add(row: Row): void {
+    if (this.#ids.size === 0) this.#until = this.#clock.monotonic() + LEAVE_OUT_FOR
+    const number = numberOf(row)
+    this.#ids.add(idOf(row))
+    this.#unsettled.add(idOf(row), number)
+    const key = keyOf(row)
+    if (key !== undefined) this.#keys.set(key, Math.min(number, this.#keys.get(key) ?? number))
+  }
+
+  /** Whether an earlier one of its key is left out. */
+  isBehind(row: Row): boolean {
+    const key = keyOf(row)
+    return key !== undefined && numberOf(row) > (this.#keys.get(key) ?? Number.POSITIVE_INFINITY)
+  }
+
+  /** Returns whether their time is over: then they are found again. */
+  over(): boolean {
+    if (this.#ids.size === 0 || this.#clock.monotonic() < this.#until) return false
+    for (const id of this.#ids) this.#unsettled.delete(id)
+    this.#ids.clear()
+    this.#keys.clear()
+    return true
+  }
+}
