@@ -116,7 +116,8 @@ export class OwnerScan {
     const factor = this.#factor
     const ready = (await this.#ready.read(Math.ceil(room * factor), Math.ceil(next * factor))).filter(isNew)
     const upTo = this.#ready.readUpTo
-    const early = timers.filter((row) => isInLine(row) && !isBlocked(row) && numberOf(row) > upTo)
+    // Also one that is blocked: held before those, it would be free before them.
+    const early = timers.filter((row) => isInLine(row) && numberOf(row) > upTo)
     const others = early.length === 0 ? timers : timers.filter((row) => !early.includes(row))
     const rows = others.length + held.length === 0 ? ready : inOrder([...others, ...held, ...ready])
     return { rows: this.#cut(rows, count), early }

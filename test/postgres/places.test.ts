@@ -56,6 +56,18 @@ describe('timers', () => {
     expect(await drain(session, 10)).toEqual(Array.from({ length: 40 }, (_, i) => i + 1))
   })
 
+  test('a due event whose key is blocked waits for ready ones that are not read yet, too', async () => {
+    await t.enqueue(at(1, 'a'))
+    const session = await owner()
+    await session.settle([[(await take(session))[0]!, { kind: 'retry', after: 0, error: new Error('no'), charged: true }]])
+    await t.enqueue(many(2, 30, 'b'))
+    await t.enqueue(at(31, 'a'))
+    await t.enqueue(at(32, 'a'), due())
+    await clock.advance(60)
+    const all = await drain(session, 10)
+    expect(all.filter((n) => n === 1 || n > 30)).toEqual([1, 31, 32])
+  })
+
   test('a due event comes between earlier and later ones of its key, in one take', async () => {
     await t.enqueue(at(1, 'a'))
     await t.enqueue(at(2, 'a'), due())
