@@ -88,6 +88,11 @@ export class Ready {
     return now < this.#allAt ? this.#lowWater.value : START
   }
 
+  /** Milliseconds until a look begins at the very left again. */
+  get untilAll(): number {
+    return Math.max(0, this.#allAt - this.#reading.clock.monotonic())
+  }
+
   /** A look from the very left that found something has not read it: the next scan begins there too. */
   looked(begin: number, found: boolean): void {
     if (begin === START && !found) this.#allAt = this.#reading.clock.monotonic() + SCAN_ALL_EVERY

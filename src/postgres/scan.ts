@@ -2,6 +2,7 @@ import type { Clock, Settlement } from '../core/index.ts'
 import type { Connection } from '../drivers/sql.ts'
 import type { Demand } from '../flow/index.ts'
 import { LeftOut } from './left-out.ts'
+import { START } from './low-water.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
 import { Held, inOrder, type Reading, Ready, Timers, twoRanges } from './places.ts'
 import {
@@ -45,6 +46,8 @@ export class OwnerScan {
   #released = 0
   /** The last take found nothing anywhere. */
   #quiet = false
+  /** Somebody said that there is something, and nothing was found: it may be left of where the scan began. */
+  #inVain = false
   /** How many ready rows are read for each that is wanted: more, while some of them are blocked. */
   #factor = 1
 
@@ -93,6 +96,7 @@ export class OwnerScan {
     // It may be a timer: one that is set again is due now, one that is new says how long to wait.
     if (notified && isEmpty(found) && (await this.look())) found = await this.#read(demand, true)
     this.#quiet = isEmpty(found)
+    this.#inVain = this.#quiet && (notified || this.#inVain)
     const taken = await this.#handOut(found, demand.bytes)
     if (this.#released === released) return taken
     // What was given back meanwhile may be before these, passed over as unsettled: put aside, they would overtake it.
@@ -227,13 +231,15 @@ export class OwnerScan {
     const [row] = await connection.read('look', sql.look, [unsettled.ranges().text, String(begin)])
     const [ready, timer, blockers] = row!
     this.#ready.looked(begin, ready === 't')
+    if (begin === START) this.#inVain = false
     this.#timers.next(timer === null ? Number.POSITIVE_INFINITY : Number(timer))
     return ready === 't' || timer === '0' || (blockers === 't' && this.#held.due(now))
   }
 
-  /** Milliseconds until the next timer is due, or open keys are looked for again, as of the last look. */
+  /** Milliseconds until the next timer is due, or something else is to be looked for, as of the last look. */
   get nextTimer(): number {
-    return Math.min(this.#timers.untilNext, this.#held.untilNext)
+    const next = Math.min(this.#timers.untilNext, this.#held.untilNext)
+    return this.#inVain ? Math.min(next, this.#ready.untilAll) : next
   }
 }
 

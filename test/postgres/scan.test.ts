@@ -3,6 +3,7 @@ import { RELEASE, systemClock } from '../../src/core/index.ts'
 import type { Connection } from '../../src/drivers/sql.ts'
 import { idOf } from '../../src/postgres/row.ts'
 import { OwnerScan } from '../../src/postgres/scan.ts'
+import { FakeClock } from '../../src/testing/index.ts'
 import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
 
 let t: TestOutbox
@@ -68,4 +69,26 @@ test('what is given back while a take reads is not overtaken by what that take f
   const { deliveries, held } = await scan.take({ count: 10, bytes: 1e6 }, false)
   expect(deliveries).toEqual([])
   expect(held.map(idOf)).toEqual([second!.id, third!.id])
+})
+
+test('who was told of something and found nothing looks from the very left within a second', async () => {
+  const clock = new FakeClock()
+  const options = { readsAhead: false, numbersInOrder: true }
+  const scan = new OwnerScan(connection, t.outbox.names, {}, clock, options)
+  const take = (notified: boolean) => scan.take({ count: 1000, bytes: 1e9 }, notified)
+  await t.enqueue(Array.from({ length: 4000 }, (_, n) => Placed({ n })))
+  let taken = await take(false)
+  // So much was published that scans begin far behind.
+  for (; taken.deliveries.length > 0; taken = await take(false)) {
+    await t.pool.query(`UPDATE outbox SET state = 'published' WHERE event_id = ANY ($1)`, [
+      taken.deliveries.map(({ eventId }) => eventId),
+    ])
+    for (const delivery of taken.deliveries) scan.settled(delivery, { kind: 'done' })
+    await clock.advance(60)
+  }
+  await scan.look()
+  expect(scan.nextTimer).toBe(Number.POSITIVE_INFINITY)
+  await take(true)
+  await scan.look()
+  expect(scan.nextTimer).toBeLessThanOrEqual(1000)
 })
