@@ -116,7 +116,7 @@ export class Pump<D extends Delivery<Message>> {
 
   /** A marked one failed again, and nobody was out beside it. */
   #failedAgain(run: readonly D[], error: unknown, began: number): void {
-    if (!this.#window.failedAgain(run[0]!.message.id, this.#window.dispatched)) {
+    if (!this.#window.failedAgain(run[0]!.message.id)) {
       this.#leaves(run, error, began)
       return
     }
@@ -128,7 +128,8 @@ export class Pump<D extends Delivery<Message>> {
   #mayGoMarked(): boolean {
     const { marked, lanes } = this.hand
     if (marked.length === 0 || this.#markedOut >= this.#window.markedAtOnce) return false
-    return this.#window.size > 1 || lanes.ready === 0
+    if (lanes.ready === 0 && this.inFlight === 0) return true
+    return this.#window.size > 1 && this.#window.isProven(marked[0]!.message.id)
   }
 
   #mayDispatch(): boolean {
@@ -159,6 +160,7 @@ export class Pump<D extends Delivery<Message>> {
   #dispatch(alone: boolean): void {
     const call = this.#idle.pop() ?? this.#newCall()
     this.#fill(call, alone)
+    if (this.#window.doubtful) for (const { message } of call.run) this.#window.tries(message.id)
     call.number = this.#window.dispatched++
     call.busy = true
     call.alone = alone
@@ -280,7 +282,7 @@ export class Pump<D extends Delivery<Message>> {
       if (this.#window.suspects > 0) for (const { message } of run) this.#window.acquit(message.id)
       this.hand.done(run, call.began)
       if (call.marked > 0) this.#window.cleared()
-      if (this.hand.doubts.size > 0) this.#weigh(call, true)
+      if (this.hand.doubts.size > 0) this.#weigh(true)
     }
     this.#next(call)
   }
@@ -310,13 +312,13 @@ export class Pump<D extends Delivery<Message>> {
     }
     const again = this.hand.judge(run, outcomes, began)
     if (down !== undefined) this.#fell(call, down.error, again)
-    if (this.hand.doubts.size > 0) this.#weigh(call, arrived > 0)
+    if (this.hand.doubts.size > 0) this.#weigh(arrived > 0)
   }
 
   /** Not alone. Was it the destination, or these? Whoever is out beside them will tell. */
   #fell(call: Call<D>, error: unknown, failed: readonly D[]): void {
     const { era, began } = call
-    if (era !== this.#window.era) {
+    if (failed.length === 0 || era !== this.#window.era) {
       this.#putBack(failed)
       return
     }
@@ -331,9 +333,9 @@ export class Pump<D extends Delivery<Message>> {
   }
 
   /** A call has landed, and some failed before. */
-  #weigh(call: Call<D>, arrived: boolean): void {
+  #weigh(arrived: boolean): void {
     if (arrived) {
-      for (const doubt of this.hand.doubts.clear()) this.#fellBeside(doubt, call.number)
+      for (const doubt of this.hand.doubts.clear()) this.#fellBeside(doubt)
       return
     }
     let oldest = Number.POSITIVE_INFINITY
@@ -342,9 +344,9 @@ export class Pump<D extends Delivery<Message>> {
   }
 
   /** Each failed by itself: another was out beside them, and arrived. */
-  #fellBeside({ failed, error, before, began }: Doubt<D>, arrived: number): void {
+  #fellBeside({ failed, error, began }: Doubt<D>): void {
     for (const [first, ...behind] of runsOf(failed)) {
-      if (this.#window.failedBeside(first.message.id, before, arrived)) {
+      if (this.#window.failedBeside(first.message.id)) {
         this.#tellSuspected(first, error)
         this.hand.fail([first, ...behind], { kind: 'failed', error }, began)
       } else {

@@ -11,12 +11,12 @@
  * is an outage.
  *
  * One that fails while another beside it arrives has failed by itself, and closes nothing (decision 0038). It is marked.
- * It goes out again with others, but not with another that is marked: it may be the victim of one. If it fails again,
- * beside one that went out since it was marked and arrived, it is charged. The more were charged in a row, the more marked
- * ones may be out at once; one that arrives was a victim, and they go one by one again.
+ * It goes out again when one has arrived that went out since: the destination is there. It goes with others, but not with
+ * another that is marked: it may be the victim of one. If it fails again it is charged. The more were charged in a row, the
+ * more marked ones may be out at once; one that arrives was a victim, and they go one by one again.
  *
  * When a marked one fails and nobody is there to compare, that says nothing about the destination: it waits for its next
- * try, and no pause follows. It is charged if others have arrived since it failed before.
+ * try, and no pause follows.
  */
 export class Window {
   readonly max: number
@@ -36,8 +36,8 @@ export class Window {
   #arrived = 0
   /** Who failed alone, and how many had arrived by then. */
   readonly #suspects = new Map<string, number>()
-  /** Who failed beside others that arrived, and the number of the first call since. */
-  readonly #marked = new Map<string, number>()
+  /** Who failed beside others that arrived. */
+  readonly #marked = new Map<string, Mark>()
   /** The highest number of a call that arrived. */
   #latest = -1
 
@@ -86,30 +86,36 @@ export class Window {
     this.markedAtOnce = 1
   }
 
-  /**
-   * It failed before call number `before` went out, and the call number `arrived`, which was out beside it, arrived.
-   * Returns whether the message is to be charged.
-   */
-  failedBeside(id: string, before: number, arrived: number): boolean {
-    const since = this.#marked.get(id)
-    if (since === undefined) {
-      evictOldest(this.#marked, MAX_MARKED)
-      this.#marked.set(id, before)
-      return false
-    }
-    if (arrived < since) return false
-    this.markedAtOnce = Math.min(this.max, this.markedAtOnce * 2)
-    return true
+  /** Whether one has arrived that went out since this one was marked, or charged so: if it fails now, it is to blame. */
+  isProven(id: string): boolean {
+    const mark = this.#marked.get(id)
+    return mark !== undefined && this.#latest >= mark.since
   }
 
-  /**
-   * A marked one failed before call number `before` went out, and nobody was out beside it. Returns whether it is to be
-   * charged: one that went out since it was marked, or charged so, has arrived.
-   */
-  failedAgain(id: string, before: number): boolean {
-    const since = this.#marked.get(id)
-    if (since === undefined || this.#latest < since) return false
-    this.#marked.set(id, before)
+  /** A marked one goes out. What arrives from now on proves nothing about it: an outage may just have ended. */
+  tries(id: string): void {
+    const mark = this.#marked.get(id)
+    if (mark !== undefined) mark.proven = this.#latest >= mark.since
+  }
+
+  /** It failed, and one that was out beside it arrived. Returns whether it is to be charged. */
+  failedBeside(id: string): boolean {
+    if (!this.#marked.has(id)) {
+      evictOldest(this.#marked, MAX_MARKED)
+      this.#marked.set(id, { since: this.dispatched, proven: false })
+      return false
+    }
+    const charged = this.failedAgain(id)
+    if (charged) this.markedAtOnce = Math.min(this.max, this.markedAtOnce * 2)
+    return charged
+  }
+
+  /** A marked one failed. Returns whether it is to be charged. */
+  failedAgain(id: string): boolean {
+    const mark = this.#marked.get(id)
+    if (mark === undefined || !mark.proven) return false
+    mark.since = this.dispatched
+    mark.proven = false
     return true
   }
 
@@ -151,6 +157,13 @@ export class Window {
     this.#suspects.set(id, this.#arrived)
     return false
   }
+}
+
+interface Mark {
+  /** The number of the first call that went out since it failed. */
+  since: number
+  /** One of those had arrived when it went out again. */
+  proven: boolean
 }
 
 const MAX_SUSPECTS = 1000

@@ -278,10 +278,10 @@ export const mutations: Mutation[] = [
   {
     name: 'an ok of one that went out before is a proof',
     file: 'src/flow/window.ts',
-    find: '    if (arrived < since) return false\n',
-    replace: '',
+    find: 'if (mark !== undefined) mark.proven = this.#latest >= mark.since',
+    replace: 'if (mark !== undefined) mark.proven = this.#latest >= 0',
     test: 'test/flow/window.test.ts',
-    expects: 'beside one that went out since',
+    expects: 'went out since it was marked',
   },
   {
     name: 'marked ones go out together from the first',
