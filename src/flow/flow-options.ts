@@ -63,6 +63,8 @@ export interface FlowLimits {
   /** How many to ask for at first, and at most. */
   readonly take: number
   readonly most: number
+  /** How many of one key are worth having in hand. A step that takes runs of a key can do with all of them. */
+  readonly enough: number
   readonly poll: { readonly base: number; readonly max: number }
   readonly grace: number
   readonly retry: RetryPolicy
@@ -93,6 +95,7 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
     take,
     // Batches come one by one: the next is read while this one is worked on.
     most: size === 1 ? count : Math.min(count, Math.max(take, size)),
+    enough: 'batch' in options.step && options.step.ordered ? Number.POSITIVE_INFINITY : Math.max(8, count >> 4),
     poll: { base, max: Math.max(base, max) },
     grace: milliseconds(options.grace ?? '10s', `${where}: grace`),
     retry: retryPolicy(`${where}: retry`, withAttempts(options.retry, defaults.attempts), options.random),

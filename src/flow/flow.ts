@@ -153,6 +153,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       concurrency: this.#limits.concurrency,
       count: this.#limits.count,
       bytes: this.#limits.bytes,
+      enough: this.#limits.enough,
       features: this.#from.features,
       window: this.#window,
       retry: this.#limits.retry,
@@ -210,7 +211,9 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         hand.beginTake()
         try {
           const next = Math.min(ask * 2, this.#limits.most)
-          taken = this.#checked(await session.take({ count, bytes: this.#limits.bytes - hand.bytes, next }, over))
+          const demand = { count, bytes: this.#limits.bytes - hand.bytes, next }
+          const without = this.#from.features.leavesOut ? hand.lanes.crowded : undefined
+          taken = this.#checked(await session.take(without === undefined ? demand : { ...demand, without }, over))
         } finally {
           if (over.aborted) pump.close()
           useful = pump.accept(taken)

@@ -17,6 +17,8 @@ export interface HandSettings {
   /** How much may be in hand. */
   readonly count: number
   readonly bytes: number
+  /** How many of one key are worth having in hand. */
+  readonly enough: number
 }
 
 export type Failure = Exclude<Outcome, { kind: 'ok' }>
@@ -27,7 +29,7 @@ export type Failure = Exclude<Outcome, { kind: 'ok' }>
  */
 export class Hand<D extends Delivery<Message>> {
   readonly tally: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
-  readonly lanes = new Lanes<D>()
+  readonly lanes: Lanes<D>
   readonly handled: Handled<D>
   readonly doubts = new Doubts<D>()
   /** Failed before while others arrived. They go out again, but few of them at once; see Window. */
@@ -60,6 +62,7 @@ export class Hand<D extends Delivery<Message>> {
   ) {
     const { flow, clock, retry } = settings
     this.#settings = settings
+    this.lanes = new Lanes(settings.enough)
     this.#abort = abort
     this.handled = new Handled(flow, clock)
     this.#onReady = onReady

@@ -31,6 +31,23 @@ export class Lanes<D extends Delivery<Message>> {
   /** How many at the head were put back, in their old order. */
   #returned = 0
   #waiting = 0
+  readonly #enough: number
+  /** Keys in whose lanes enough waits, as of late: some may have gone out since. */
+  readonly #crowded = new Set<string>()
+
+  /** `enough`: how many of one key are worth having here while other keys have to wait for room. */
+  constructor(enough = Number.POSITIVE_INFINITY) {
+    this.#enough = enough
+  }
+
+  /** Keys in whose lanes enough waits. */
+  get crowded(): ReadonlySet<string> | undefined {
+    for (const key of this.#crowded) {
+      const lane = this.#lanes.get(key)
+      if (lane === undefined || lane.waiting.length - lane.next < this.#enough) this.#crowded.delete(key)
+    }
+    return this.#crowded.size === 0 ? undefined : this.#crowded
+  }
 
   /** `false`: its key is held, so it must be given back. */
   add(delivery: D): boolean {
@@ -43,6 +60,7 @@ export class Lanes<D extends Delivery<Message>> {
     if (lane.held) return false
     if (lane.busy) {
       this.#wait(lane, delivery)
+      if (lane.waiting.length - lane.next >= this.#enough) this.#crowded.add(key)
       return true
     }
     this.#begin(lane)
@@ -158,6 +176,7 @@ export class Lanes<D extends Delivery<Message>> {
     this.#waiting = 0
     this.#idle = 0
     this.#lanes.clear()
+    this.#crowded.clear()
     return all
   }
 

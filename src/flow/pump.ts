@@ -192,7 +192,8 @@ export class Pump<D extends Delivery<Message>> {
     for (; call.marked > 0 && call.run.length < size && this.#mayGoMarked(); call.marked++, this.#markedOut++) {
       call.run.push(marked.shift()!)
     }
-    for (let { key } = call.run.at(-1)!; call.run.length < size; ) {
+    // One that is marked goes without those of its key: one behind it may be the poison.
+    for (let key = call.marked > 0 ? undefined : call.run[0]!.key; call.run.length < size; ) {
       this.#sortOut()
       const waiting = step.ordered && key !== undefined ? lanes.peekWaiting(key) : undefined
       const next = waiting ?? lanes.peek()
@@ -335,7 +336,9 @@ export class Pump<D extends Delivery<Message>> {
   /** A call has landed, and some failed before. */
   #weigh(arrived: boolean): void {
     if (arrived) {
-      for (const doubt of this.hand.doubts.clear()) this.#fellBeside(doubt)
+      const doubts = this.hand.doubts.clear()
+      const known = doubts.every((doubt) => this.#allMarked(doubt))
+      for (const doubt of doubts) this.#fellBeside(doubt, known)
       return
     }
     let oldest = Number.POSITIVE_INFINITY
@@ -343,17 +346,32 @@ export class Pump<D extends Delivery<Message>> {
     if (this.hand.doubts.over(oldest)) this.#fellTogether()
   }
 
-  /** Each failed by itself: another was out beside them, and arrived. */
-  #fellBeside({ failed, error, began }: Doubt<D>): void {
+  /**
+   * Each failed by itself: another was out beside them, and arrived. `known`: all that failed now had failed so before. With
+   * a new one among them nobody is charged: it may have taken the others with it.
+   */
+  #fellBeside({ failed, error, began }: Doubt<D>, known: boolean): void {
     for (const [first, ...behind] of runsOf(failed)) {
-      if (this.#window.failedBeside(first.message.id)) {
+      const { id } = first.message
+      if (known && this.#window.failedBeside(id)) {
         this.#tellSuspected(first, error)
         this.hand.fail([first, ...behind], { kind: 'failed', error }, began)
       } else {
-        if (first.key !== undefined) this.hand.lanes.putWaiting(first.key, behind)
-        this.hand.marked.push(first)
+        if (!known) this.#window.mark(id)
+        this.#keepMarked(first, behind)
       }
     }
+  }
+
+  #allMarked({ failed }: Doubt<D>): boolean {
+    for (const [{ message }] of runsOf(failed)) if (!this.#window.isMarked(message.id)) return false
+    return true
+  }
+
+  /** It goes out again when it is its turn. */
+  #keepMarked(first: D, behind: readonly D[]): void {
+    if (first.key !== undefined) this.hand.lanes.putWaiting(first.key, behind)
+    this.hand.marked.push(first)
   }
 
   /** Whether anything is to be decided: not what was given back already, nor what a lost session had taken. */
@@ -397,21 +415,20 @@ export class Pump<D extends Delivery<Message>> {
 
   /** All that are in doubt: nobody who was out beside them arrived. */
   #fellTogether(): void {
+    const doubts = this.hand.doubts.clear()
+    const known = doubts.every((doubt) => this.#allMarked(doubt))
     const innocent: D[] = []
-    let last: Doubt<D> | undefined
-    for (const doubt of this.hand.doubts.clear()) {
-      for (const [first, ...behind] of runsOf(doubt.failed)) {
-        if (!this.hand.closing && this.#window.isMarked(first.message.id)) {
-          this.#failedAgain([first, ...behind], doubt.error, doubt.began)
-        } else {
-          innocent.push(first, ...behind)
-          last = doubt
-        }
+    for (const { failed, error, began } of doubts) {
+      for (const [first, ...behind] of runsOf(failed)) {
+        if (this.hand.closing || !this.#window.isMarked(first.message.id)) innocent.push(first, ...behind)
+        else if (known) this.#failedAgain([first, ...behind], error, began)
+        else this.#keepMarked(first, behind)
       }
     }
-    if (last === undefined) return
+    if (innocent.length === 0) return
     this.#putBack(innocent)
-    if (this.#window.failedTogether(last.era)) this.breaker.pause(last.error)
+    const [{ era, error }] = doubts as [Doubt<D>]
+    if (this.#window.failedTogether(era)) this.breaker.pause(error)
   }
 
   #putBack(run: readonly D[]): void {

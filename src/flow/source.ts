@@ -24,6 +24,11 @@ export interface Demand {
   readonly bytes: number
   /** If this one comes full, a take of up to so many follows as soon as there is room: a source may begin with it. */
   readonly next?: number
+  /**
+   * Keys of which enough is here already, for sources that `leavesOut`: others are to come in, and theirs can wait. Only
+   * for this take; order per key is kept, so whatever of them is left out comes first when they are asked for again.
+   */
+  readonly without?: ReadonlySet<string>
 }
 
 /**
@@ -85,6 +90,8 @@ export interface SourceFeatures {
    * are given back with it, in one call of `settle`; those that come too late, before the next take begins.
    */
   readonly holdsKeys?: boolean
+  /** It heeds `without` of a demand: one hot key then does not fill the flow's buffer. */
+  readonly leavesOut?: boolean
 }
 
 /** What is usual for a kind of source. A flow does so unless its own options say otherwise. */

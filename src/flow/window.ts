@@ -98,13 +98,15 @@ export class Window {
     if (mark !== undefined) mark.proven = this.#latest >= mark.since
   }
 
-  /** It failed, and one that was out beside it arrived. Returns whether it is to be charged. */
+  /** It failed, and one that was out beside it arrived. */
+  mark(id: string): void {
+    if (this.#marked.has(id)) return
+    evictOldest(this.#marked, MAX_MARKED)
+    this.#marked.set(id, { since: this.dispatched, proven: false })
+  }
+
+  /** A marked one failed, and one that was out beside it arrived. Returns whether it is to be charged. */
   failedBeside(id: string): boolean {
-    if (!this.#marked.has(id)) {
-      evictOldest(this.#marked, MAX_MARKED)
-      this.#marked.set(id, { since: this.dispatched, proven: false })
-      return false
-    }
     const charged = this.failedAgain(id)
     if (charged) this.markedAtOnce = Math.min(this.max, this.markedAtOnce * 2)
     return charged

@@ -295,3 +295,37 @@ describe('batches', () => {
     }
   })
 })
+
+describe('a hot key', () => {
+  it.each([
+    { what: 'each', ratio: 4 },
+    { what: 'batch', ratio: 4 },
+  ])(
+    '$what: with nine of ten events it does not keep the others waiting, and its order holds',
+    async ({ what, ratio }) => {
+      const clock = new FakeClock()
+      const store = new Store(clock, { features: { redelivers: true, holdsKeys: true, leavesOut: true } })
+      store.addMany(2000, (i) => (i % 10 === 0 ? `k${i % 7}` : 'hot'))
+      const order: string[] = []
+      const handle = async (delivery: Held) => {
+        await clock.sleep(5)
+        order.push(delivery.message.id)
+        return OK
+      }
+      const batch = (deliveries: readonly Held[]) => Promise.all(deliveries.map(handle))
+      const step = what === 'each' ? { each: handle } : { batch, size: 10, ordered: false }
+      const flow = flowOf(clock, store, step, { poll: { base: 5, max: 5 } })
+      const began = clock.monotonic()
+      await flow.start()
+      const others = store.rows.filter(({ message }) => message.key !== 'hot')
+      await clock.until(() => others.every(({ state }) => state === 'done'), 60_000)
+      const othersTook = clock.monotonic() - began
+      await clock.until(() => store.in('done').length === 2000, 60_000)
+      const allTook = clock.monotonic() - began
+      expect(othersTook * ratio).toBeLessThan(allTook)
+      const hot = store.rows.filter(({ message }) => message.key === 'hot').map(({ message }) => message.id)
+      expect(order.filter((id) => store.row(id).message.key === 'hot')).toEqual(hot)
+      await stop(clock, flow)
+    },
+  )
+})

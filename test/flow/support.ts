@@ -182,6 +182,7 @@ export class Store implements Source<Held> {
       if (given.length >= demand.count) break
       const { key } = row.message
       const waits = row.due > this.#clock.monotonic()
+      if (key !== undefined && this.features.leavesOut && demand.without?.has(key)) continue
       if (key !== undefined && this.features.holdsKeys) {
         if (blocked.has(key)) continue
         if (row.state === 'dead' && this.#options.deadKey !== 'continue') blocked.add(key)

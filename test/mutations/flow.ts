@@ -262,8 +262,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a failure beside others that arrive closes the window',
     file: 'src/flow/pump.ts',
-    find: '    if (arrived) {\n      for (const doubt',
-    replace: '    if (arrived && this.inFlight < 0) {\n      for (const doubt',
+    find: '    if (arrived) {\n      const doubts',
+    replace: '    if (arrived && this.inFlight < 0) {\n      const doubts',
     test: 'test/flow/window.test.ts',
     expects: 'the others go on',
   },
@@ -322,5 +322,21 @@ export const mutations: Mutation[] = [
     replace: "telemetry['message.suspected'].publish({ flow: this.#settings.flow, error, type, id })",
     test: 'test/flow/window.test.ts',
     expects: 'those that fail are charged',
+  },
+  {
+    name: 'a victim is charged with the poison beside it that nobody knows yet',
+    file: 'src/flow/pump.ts',
+    find: 'if (known && this.#window.failedBeside(id)) {',
+    replace: 'if (this.#window.failedBeside(id)) {',
+    test: 'test/flow/window.test.ts',
+    expects: 'not charged for one that is new',
+  },
+  {
+    name: 'a hot key fills the buffer',
+    file: 'src/flow/lanes.ts',
+    find: 'if (lane.waiting.length - lane.next >= this.#enough) this.#crowded.add(key)',
+    replace: '',
+    test: 'test/flow/keys.test.ts',
+    expects: 'does not keep the others waiting',
   },
 ]
