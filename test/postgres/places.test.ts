@@ -59,7 +59,9 @@ describe('timers', () => {
   test('a due event whose key is blocked waits for ready ones that are not read yet, too', async () => {
     await t.enqueue(at(1, 'a'))
     const session = await owner()
-    await session.settle([[(await take(session))[0]!, { kind: 'retry', after: 0, error: new Error('no'), charged: true }]])
+    await session.settle([
+      [(await take(session))[0]!, { kind: 'retry', after: 0, error: new Error('no'), charged: true }],
+    ])
     await t.enqueue(many(2, 30, 'b'))
     await t.enqueue(at(31, 'a'))
     await t.enqueue(at(32, 'a'), due())
