@@ -46,8 +46,7 @@ export function cannotBegin(cause: unknown): Unavailable {
 
 /** An error of the server about this statement, as against one about the connection. */
 export function isStatementError(error: unknown): boolean {
-  const severity = (error as { severity?: unknown } | undefined)?.severity
-  return severity === 'ERROR'
+  return propertyOf(error, 'severity') === 'ERROR'
 }
 
 /**
@@ -56,8 +55,11 @@ export function isStatementError(error: unknown): boolean {
  */
 export function keepOriginal(original: unknown, rollback: unknown): void {
   telemetry.warning.publish({ where: 'transaction', message: `ROLLBACK failed: ${errorSummary(rollback)}` })
-  if (original instanceof Error && Object.isExtensible(original)) {
+  try {
+    if (!(original instanceof Error) || !Object.isExtensible(original)) return
     Object.defineProperty(original, 'suppressed', { value: rollback, configurable: true, writable: true })
+  } catch {
+    // What users throw may be a Proxy that refuses.
   }
 }
 
@@ -83,7 +85,7 @@ export class Failures {
   /** A statement failed. */
   readonly failed = (error: unknown): void => {
     // What comes after the failure only says that there was one.
-    if ((error as { code?: unknown } | undefined)?.code !== IN_FAILED_TRANSACTION) this.last = error
+    if (propertyOf(error, 'code') !== IN_FAILED_TRANSACTION) this.last = error
     if (isConnectionError(error)) this.lost(error)
     if (this.#loss !== undefined && typeof error === 'object' && error !== null) this.#ofLoss.add(error)
   }
@@ -111,9 +113,9 @@ function* wrapped(error: unknown, depth = 0): Generator<object> {
 }
 
 /** What users throw may have a getter that throws. */
-function propertyOf(error: object, name: string): unknown {
+function propertyOf(error: unknown, name: string): unknown {
   try {
-    return (error as Record<string, unknown>)[name]
+    return (error as Record<string, unknown> | undefined | null)?.[name]
   } catch {
     return undefined
   }
@@ -121,8 +123,9 @@ function propertyOf(error: object, name: string): unknown {
 
 /** An error about the connection: the server's last word, or one of the system's or of the driver's about the socket. */
 export function isConnectionError(error: unknown): boolean {
-  const { code, severity } = (error ?? {}) as { code?: unknown; severity?: unknown }
+  const severity = propertyOf(error, 'severity')
   if (severity === 'FATAL' || severity === 'PANIC') return true
+  const code = propertyOf(error, 'code')
   return typeof code === 'string' && /^(CONNECTION_|CONNECT_|E[A-Z]{4,})/.test(code)
 }
 

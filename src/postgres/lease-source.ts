@@ -249,10 +249,9 @@ class LeaseSession implements Session<OutboxDelivery> {
       changed += await this.#become(others.map(([delivery, settlement]) => becoming(delivery, settlement)))
     if (changed < batch.length) await this.#refuseUnchanged(batch)
     for (const [delivery] of batch) this.#inHand.delete(delivery.eventId)
-    if (this.#inHand.size === 0) {
-      this.#patient = true
-      this.#waiting?.abort()
-    }
+    if (this.#inHand.size === 0) this.#patient = true
+    // What waits for those apart may go on, and a retry sets a timer. After plain success there is nothing new.
+    if (others.length > 0 || (this.#apart && this.#inHand.size === 0)) this.#waiting?.abort()
     return batch.length - changed
   }
 

@@ -20,7 +20,7 @@ describeWith(['postgres'], 'the roles of the guide', () => {
     database = await freshDatabase()
     owner = pool(database.url)
     await postgres({ pool: owner }).migrate()
-    const [, grants] = /```sql\n(.*?)```/s.exec(read('docs/guides/postgres.md'))!
+    const [, grants] = /```sql\n((?:(?!```).)*?GRANT.*?)```/s.exec(read('docs/guides/postgres.md'))!
     for (const role of ROLES) await owner.query(`CREATE ROLE ${role}_${suffix} LOGIN`)
     await owner.query(grants!.replace(/shop_\w+/g, (role) => `${role}_${suffix}`))
   })

@@ -15,8 +15,8 @@ function publisher(first: () => unknown): Publisher {
 
 describe('a publisher for outputs that answers', () => {
   test.each<[string, () => unknown, string]>([
-    ['nothing', () => undefined, 'release'],
-    ['an outcome of its own', () => ({ kind: 'perhaps' }), 'release'],
+    ['nothing', () => undefined, 'retry'],
+    ['an outcome of its own', () => ({ kind: 'perhaps' }), 'retry'],
     ['a pause that is no number', () => ({ kind: 'failed', error: new Error('no'), after: Number.NaN }), 'retry'],
     ['a pause that has passed', () => ({ kind: 'failed', error: new Error('no'), after: -1 }), 'retry'],
     ...HOSTILE.map(
