@@ -109,6 +109,18 @@ describe('a settlement that can never be written', () => {
     await stop(clock, flow)
   })
 
+  test('of some: what is put aside takes the room of nobody', async () => {
+    const clock = new FakeClock()
+    const store = storeThatRefuses(clock, ([{ message }]) => Number(message.id.slice(1)) < 7).addMany(40)
+    const flow = flowOf(clock, store, { each: () => {} }, { buffer: { count: 8 } })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 33)
+    await clock.advance(10_000)
+    const takes = store.events.filter((event) => event.kind === 'take')
+    expect(takes.at(-1)!.demand.count, 'the whole buffer').toBe(8)
+    await stop(clock, flow)
+  })
+
   test('of many: no more are taken than fit twice, and a person is told', async () => {
     const clock = new FakeClock()
     const telemetry = record()

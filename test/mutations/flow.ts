@@ -242,6 +242,7 @@ export const mutations: Mutation[] = [
     find: '    this.forget(delivery)\n    this.#aside.add(delivery)\n',
     replace: '    this.#aside.add(delivery)\n',
     test: 'test/flow/refused.test.ts',
+    expects: 'takes the room of nobody',
   },
   {
     name: 'a refused message whose dead key goes on keeps its key held',

@@ -155,4 +155,12 @@ export const mutations: Mutation[] = [
     test: 'test/observability/tracing.test.ts',
     expects: 'a trace of zeros',
   },
+  {
+    name: 'a span says the type in place of the topic',
+    file: 'src/observability/tracing.ts',
+    find: 'context.topic ?? message.type',
+    replace: 'message.type',
+    test: 'test/observability/tracing.test.ts',
+    expects: 'by which topic',
+  },
 ]

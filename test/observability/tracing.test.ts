@@ -4,6 +4,7 @@ import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '
 import fc from 'fast-check'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { decodeData, event, type Message } from '../../src/core/index.ts'
+import { setTopic } from '../../src/flow/index.ts'
 import { formatTraceparent, injectTrace, parseTraceparent, tracing } from '../../src/observability/index.ts'
 import { Router } from '../../src/router/index.ts'
 import { billing, everyKind, InvoiceSent, listSource, OrderPlaced, SECRET } from './support.ts'
@@ -101,6 +102,27 @@ describe('with a tracer', () => {
     expect(kept?.extensions['traceparent']).toBe(own)
     expect(moved?.extensions['traceparent']).not.toBe(SENDER)
     expect(moved?.extensions['traceparent']).toContain('0af7651916cd43dd8448eb211c80319c')
+  })
+
+  test('a span says by which topic its message came, or its type where nothing was said', async () => {
+    register()
+    const wrapped = tracing({ api }).wrap(() => undefined)
+    const context = { signal: new AbortController().signal, attempt: 1, router: 'billing', ack: never, nack: never }
+    await wrapped(OrderPlaced(order), { ...context, topic: 'shop.orders' })
+    await wrapped(OrderPlaced(order), context)
+    const names = exporter.getFinishedSpans().map(({ attributes }) => attributes['messaging.destination.name'])
+    expect(names).toEqual(['shop.orders', 'order.placed'])
+  })
+
+  test('a consumer hands on the topic that its message came by', async () => {
+    register()
+    const message = OrderPlaced(order)
+    setTopic(message, 'shop.orders')
+    const router = new Router('billing').use(tracing({ api })).on(OrderPlaced, () => {})
+    const consumer = router.consume(listSource([message]))
+    await consumer.runOnce()
+    await consumer.stop()
+    expect(exporter.getFinishedSpans()[0]?.attributes['messaging.destination.name']).toBe('shop.orders')
   })
 
   test('a failure marks the span, with the code and a summary', async () => {
