@@ -121,6 +121,24 @@ describe('a settlement that can never be written', () => {
     await stop(clock, flow)
   })
 
+  test('takes no room from others while it is aside, nor when it is written', async () => {
+    const clock = new FakeClock()
+    let broken = true
+    const bad = ({ message }: Held) => broken && ['m0', 'm1', 'm2'].includes(message.id)
+    const store = storeThatRefuses(clock, ([delivery]) => bad(delivery)).addMany(20)
+    const flow = flowOf(clock, store, { each: () => {} }, { buffer: { count: 4 } })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 17)
+    await clock.advance(10_000)
+    const asked = () => store.events.filter((event) => event.kind === 'take').at(-1)!.demand.count
+    expect(asked()).toBe(4)
+    broken = false
+    await clock.until(() => store.in('done').length === 20, 61_000)
+    await clock.advance(10_000)
+    expect(asked()).toBe(4)
+    await stop(clock, flow)
+  })
+
   test('of many: no more are taken than fit twice, and a person is told', async () => {
     const clock = new FakeClock()
     const telemetry = record()

@@ -33,7 +33,10 @@ const fail = (): never => {
 
 type Given = { message: { id: string } }
 
-for (const [what, limits] of Object.entries({ 'without a time-out': {}, 'with a time-out': { timeout: 5000 } })) {
+for (const [what, limits] of Object.entries({
+  'without a time-out': { timeout: false },
+  'with a time-out': { timeout: 5000 },
+} as const)) {
   describe(`a handler returns a foreign thenable, ${what}`, () => {
     test.each(Object.keys(FOREIGN))('that %s: no other message is settled for it', async (name) => {
       const clock = new FakeClock()

@@ -46,6 +46,16 @@ describe('the window', () => {
     expect(window.isSuspect('a')).toBe(false)
   })
 
+  it('counts one outage once, however many fail of it', () => {
+    const window = new Window(10)
+    const { era } = window
+    expect(window.failedTogether(era)).toBe(true)
+    expect(window.failedTogether(era)).toBe(false)
+    expect(window.failures).toBe(1)
+    expect(window.failedTogether(window.era)).toBe(true)
+    expect(window.failures).toBe(2)
+  })
+
   it('charges a marked one that fails when one has arrived that went out since it was marked', () => {
     const window = new Window(10)
     window.dispatched = 5

@@ -79,8 +79,8 @@ export const mutations: Mutation[] = [
     file: 'src/flow/window.ts',
     find: '    if (era !== this.era) return false\n',
     replace: '',
-    test: 'test/flow/flow.test.ts',
-    expects: 'being away pauses the flow',
+    test: 'test/flow/window.test.ts',
+    expects: 'counts one outage once',
   },
   {
     name: 'a suspect goes out with others',
@@ -242,7 +242,7 @@ export const mutations: Mutation[] = [
     find: '    this.forget(delivery)\n    this.#aside.add(delivery)\n',
     replace: '    this.#aside.add(delivery)\n',
     test: 'test/flow/refused.test.ts',
-    expects: 'takes the room of nobody',
+    expects: 'takes no room from others',
   },
   {
     name: 'a refused message whose dead key goes on keeps its key held',
