@@ -29,7 +29,7 @@ export const WALK: readonly string[] = [
   ...['enqueue-one', 'scan-ready', 'settle-published', 'inbox-receive'].map((name) => `src/postgres/sql/${name}.sql`),
   ...of('drivers', 'sql-of', 'pg', 'pg-connection', 'transaction', 'amqp', 'amqp-steady'),
   ...of('flow', 'worker', 'flow', 'pump', 'call', 'hand', 'lanes', 'window', 'breaker', 'settler'),
-  ...of('flow', 'source', 'publisher', 'outcome', 'step', 'timed-step', 'handled'),
+  ...of('flow', 'source', 'publisher', 'outcome', 'step', 'deadlines', 'handled'),
   ...of('brokers/rabbitmq', 'rabbitmq', 'publisher', 'sender', 'encoding', 'source', 'session', 'unacked'),
   ...of('router', 'consumer', 'router', 'handlers', 'middleware', 'batcher'),
 ]

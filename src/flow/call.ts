@@ -1,4 +1,5 @@
 import type { Message } from '../core/index.ts'
+import type { Shift } from './deadlines.ts'
 import { checkedOutcome } from './outcome.ts'
 import { OK, type Outcome } from './publisher.ts'
 import type { Delivery } from './source.ts'
@@ -21,7 +22,9 @@ export class Call<D extends Delivery<Message>> {
   era = 0
   /** When, if somebody listens. */
   began = 0
-  /** Given back already: its late answer is ignored. */
+  /** With whom it has its time, while it takes it. */
+  shift: Shift<Call<D>> | undefined = undefined
+  /** Given back already, or out of time: its late answer is ignored. */
   abandoned = false
   /** For promises: the answer to one message, and its failure. */
   readonly answered: (result: unknown) => void

@@ -16,7 +16,6 @@ import { Pump } from './pump.ts'
 import type { Delivery, Session, Source } from './source.ts'
 import type { Step, Tally } from './step.ts'
 import { Task } from './task.ts'
-import { timedStep } from './timed-step.ts'
 import { Window } from './window.ts'
 import { type Phase, Worker } from './worker.ts'
 
@@ -54,8 +53,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     this.phase = options.phase ?? 'consumers'
     this.clock = options.clock ?? systemClock
     this.#from = options.from
-    const { timeout } = this.#limits
-    this.#step = timeout === undefined ? options.step : timedStep(options.step, timeout, this.clock)
+    this.#step = options.step
     this.#window = new Window(this.#limits.window)
   }
 
@@ -90,6 +88,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       pump.hand.giveBack()
       await pump.hand.flushed()
     } finally {
+      pump.quiet()
       await this.#bounded(renewal?.stop(), ABORT_GRACE)
     }
     if (session.lost.aborted && this.#open === open) {
@@ -150,6 +149,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     const pump = new Pump(session, {
       flow: this.name,
       step: this.#step,
+      timeout: this.#limits.timeout,
       concurrency: this.#limits.concurrency,
       count: this.#limits.count,
       bytes: this.#limits.bytes,

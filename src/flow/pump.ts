@@ -1,7 +1,8 @@
-import { asError, type Message, telemetry, Unavailable } from '../core/index.ts'
+import { asError, blameless, type Message, telemetry, Unavailable } from '../core/index.ts'
 import { Breaker, type BreakerSettings } from './breaker.ts'
 import { Call, downIn, failuresAmong } from './call.ts'
 import type { Changes } from './changes.ts'
+import { Deadlines, timedCall, tooLong } from './deadlines.ts'
 import type { Doubt } from './doubts.ts'
 import { Hand, type HandSettings } from './hand.ts'
 import { outcomeOf } from './outcome.ts'
@@ -14,6 +15,8 @@ import type { Window } from './window.ts'
 
 export interface PumpSettings<D extends Delivery<Message>> extends HandSettings, BreakerSettings {
   readonly step: Step<D>
+  /** How long one call may take, in milliseconds. A handler has failed then, a batch is `down`. `undefined`: for ever. */
+  readonly timeout: number | undefined
   /** How many calls of the step may run at once. */
   readonly concurrency: number
   /** Told whenever there is more room, or nothing left. */
@@ -41,6 +44,7 @@ export class Pump<D extends Delivery<Message>> {
   readonly #window: Window
   readonly #session: Session<D>
   readonly #abort = sharedController()
+  readonly #deadlines: Deadlines<Call<D>> | undefined
   readonly #calls: Call<D>[] = []
   readonly #idle: Call<D>[] = []
   /** How many of those that are marked are out. */
@@ -59,6 +63,8 @@ export class Pump<D extends Delivery<Message>> {
     const ready = () => this.pump()
     this.hand = new Hand(session, settings, signal, ready, (done) => this.#settled(done))
     this.breaker = new Breaker(settings, signal, ready)
+    const { step, timeout, clock } = settings
+    if (timeout !== undefined && 'each' in step) this.#deadlines = new Deadlines(signal, timeout, clock, this.#late)
     if (session.lost.aborted) this.#onLost()
     else session.lost.addEventListener('abort', () => this.#onLost(), { once: true })
   }
@@ -133,7 +139,7 @@ export class Pump<D extends Delivery<Message>> {
   }
 
   #mayDispatch(): boolean {
-    this.#sortOut()
+    if (this.#window.doubtful) this.#sortOut()
     if (this.hand.lanes.ready === 0 && !this.#mayGoMarked()) return false
     // What those that are out will tell decides who may go.
     if (this.inFlight >= this.#window.size || this.hand.doubts.size > 0) return false
@@ -194,7 +200,7 @@ export class Pump<D extends Delivery<Message>> {
     }
     // One that is marked goes without those of its key: one behind it may be the poison.
     for (let key = call.marked > 0 ? undefined : call.run[0]!.key; call.run.length < size; ) {
-      this.#sortOut()
+      if (this.#window.doubtful) this.#sortOut()
       const waiting = step.ordered && key !== undefined ? lanes.peekWaiting(key) : undefined
       const next = waiting ?? lanes.peek()
       if (next === undefined || this.#window.isSuspect(next.message.id)) break
@@ -235,18 +241,56 @@ export class Pump<D extends Delivery<Message>> {
   #runOne(call: Call<D>, each: HandleOne<D>): void {
     let result: unknown
     let promise: Promise<unknown> | undefined
+    const shift = this.#deadlines?.shift()
     try {
-      result = each(call.run[0]!, this.#abort.signal)
+      result = each(call.run[0]!, shift === undefined ? this.#abort.signal : shift.signal)
       promise = promiseOf(result)
     } catch (error) {
       this.#failed(call, error)
       return
     }
-    if (promise === undefined) this.#answered(call, result)
-    else promise.then(call.answered, call.failed)
+    if (promise === undefined) {
+      this.#answered(call, result)
+      return
+    }
+    if (shift !== undefined) {
+      call.shift = shift
+      this.#deadlines!.begin(shift, call)
+    }
+    promise.then(call.answered, call.failed)
+  }
+
+  /** It has come back; its outputs take the publisher's time. */
+  #inTime(call: Call<D>): void {
+    if (call.shift === undefined) return
+    this.#deadlines!.end(call.shift, call)
+    call.shift = undefined
+  }
+
+  /** Its time was up just before. */
+  #cameLate(call: Call<D>): boolean {
+    if (call.shift?.over !== true) return false
+    this.#deadlines!.end(call.shift, call)
+    this.#late(call, this.#settings.timeout!)
+    return true
+  }
+
+  /**
+   * A handler took too long: its message has failed, and its place is free. The handler may go on in the background, so a
+   * transaction inside looks at its signal before it commits. Nobody waits for it, and nobody hears its late answer.
+   */
+  readonly #late = (call: Call<D>, ms: number): void => {
+    call.shift = undefined
+    this.#calls.splice(this.#calls.indexOf(call), 1)
+    const error = tooLong(`handling ${call.run[0]!.message.type}`, ms)
+    if (this.#landed(call)) this.#judge(call, [outcomeOf(error, this.#settings.retry.classify)])
+    call.abandoned = true
+    this.pump()
   }
 
   readonly #answered = (call: Call<D>, result: unknown): void => {
+    if (call.abandoned || this.#cameLate(call)) return
+    this.#inTime(call)
     const { after } = this.#settings.step as { after?: (result: unknown) => unknown }
     if (result === undefined || after === undefined) {
       this.#succeeded(call)
@@ -267,13 +311,21 @@ export class Pump<D extends Delivery<Message>> {
     const { run } = call
     let failures: readonly Outcome[] | undefined
     try {
-      failures = failuresAmong(await batch(run, this.#abort.signal), run.length)
+      failures = failuresAmong(await this.#timed(run, batch), run.length)
     } catch (thrown) {
       const error = asError(thrown)
       failures = run.map(() => ({ kind: 'down', error }))
     }
     if (failures === undefined) this.#succeeded(call)
     else this.#unsuccessful(call, failures)
+  }
+
+  /** A batch that takes too long is `down`: whether it arrived is unknown, and nobody is charged. */
+  #timed(run: readonly D[], batch: HandleMany<D>): ReturnType<HandleMany<D>> {
+    const { timeout, clock } = this.#settings
+    const { signal } = this.#abort
+    if (timeout === undefined) return batch(run, signal)
+    return timedCall(`publishing ${run.length} messages`, timeout, clock, signal, (inner) => batch(run, inner))
   }
 
   readonly #succeeded = (call: Call<D>): void => {
@@ -289,6 +341,9 @@ export class Pump<D extends Delivery<Message>> {
   }
 
   readonly #failed = (call: Call<D>, error: unknown): void => {
+    // One that was told to give up, and says that it has waited for what is not its message's fault, knows better.
+    if (call.abandoned || (call.shift?.over && !blameless(asError(error)) && this.#cameLate(call))) return
+    this.#inTime(call)
     this.#unsuccessful(call, [outcomeOf(error, this.#settings.retry.classify)])
   }
 
@@ -474,6 +529,11 @@ export class Pump<D extends Delivery<Message>> {
       this.inFlight -= call.run.length
       this.hand.release(call.run)
     }
+  }
+
+  /** Nothing goes out for now: no timer is left that would keep a process from ending. */
+  quiet(): void {
+    this.#deadlines?.quiet()
   }
 
   /** The session is about to be closed: nothing more is told, and what a late take brings is no longer ours. */

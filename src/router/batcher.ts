@@ -1,4 +1,5 @@
 import { asError, type Message, type RawMessage, systemClock } from '../core/index.ts'
+import { timedCall } from '../flow/deadlines.ts'
 import {
   checkedOutcome,
   checkOutcomes,
@@ -7,7 +8,6 @@ import {
   type PublisherLike,
   publisherOf,
 } from '../flow/index.ts'
-import { timedCall } from '../flow/timed-step.ts'
 import { errorOf, rawOutputs } from './outputs.ts'
 
 /** What one handler sends: all of it arrives, or the handler fails. */

@@ -95,6 +95,15 @@ describe('a settlement that can never be written', () => {
     expect(clock.monotonic() - before).toBeLessThan(1000)
   })
 
+  test('in no form: runOnce does not wait for it', async () => {
+    const clock = new FakeClock()
+    const store = storeThatRefuses(clock, ([{ message }]) => message.id === 'm3').addMany(10)
+    const flow = flowOf(clock, store, { each: () => {} })
+    expect(await flow.runOnce()).toMatchObject({ taken: 10 })
+    expect(store.in('done')).toHaveLength(9)
+    await stop(clock, flow)
+  })
+
   test('and can be later: it is written as it was decided', async () => {
     const clock = new FakeClock()
     let broken = true

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { Deadlines } from '../../src/flow/deadlines.ts'
 import type { SourceDefaults } from '../../src/flow/index.ts'
-import { timedStep } from '../../src/flow/timed-step.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { flowOf, Gate, record, Store, stop } from './support.ts'
 
@@ -136,16 +136,23 @@ describe('handlers of one session share a timer', () => {
     const clock = new FakeClock()
     const gate = new Gate()
     const session = new AbortController()
-    const { each } = timedStep({ each: gate.each as never }, ms, clock) as { each: typeof gate.each }
     const ended: string[] = []
+    const deadlines = new Deadlines<{ id: string; late?: true }>(session.signal, ms, clock, (work) => {
+      work.late = true
+      ended.push(`${work.id} TIMEOUT`)
+    })
     const begin = (id: string) => {
-      const delivery = { message: { id, type: 'thing.happened' } } as never
-      each(delivery, session.signal).then(
-        () => ended.push(`${id} done`),
-        (error) => ended.push(`${id} ${error.code ?? error}`),
-      )
+      const work: { id: string; late?: true } = { id }
+      const shift = deadlines.shift()
+      const handling = gate.each({ message: { id, type: 'thing.happened' } } as never, shift.signal)
+      deadlines.begin(shift, work)
+      handling.then(() => {
+        if (work.late) return
+        deadlines.end(shift, work)
+        ended.push(`${id} done`)
+      })
     }
-    return { clock, gate, session, ended, begin }
+    return { clock, gate, session, ended, begin, deadlines }
   }
 
   it('each has its whole time, and only who is late is told', async () => {
@@ -169,12 +176,13 @@ describe('handlers of one session share a timer', () => {
   })
 
   it('nothing is timed while nobody works, and a late answer changes nothing', async () => {
-    const { clock, gate, ended, begin } = timed(500)
+    const { clock, gate, ended, begin, deadlines } = timed(500)
     begin('a')
     begin('b')
     expect(clock.sleepers).toBe(1)
     gate.endAll()
     await clock.settle()
+    deadlines.quiet()
     expect([ended, clock.sleepers]).toEqual([['a done', 'b done'], 0])
     begin('c')
     await clock.advance(501)

@@ -302,9 +302,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a batch may take for ever',
-    file: 'src/flow/timed-step.ts',
-    find: '    return { ...step, batch }\n',
-    replace: '    return batch === undefined ? { ...step, batch } : step\n',
+    file: 'src/flow/pump.ts',
+    find: '    if (timeout === undefined) return batch(run, signal)\n',
+    replace: '    if (timeout !== 0) return batch(run, signal)\n',
     test: 'test/flow/timeout.test.ts',
     expects: 'a batch has 60 s',
   },

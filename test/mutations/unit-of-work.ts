@@ -220,9 +220,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the time-out is charged before it is asked what was waited for',
-    file: 'src/flow/timed-step.ts',
-    find: 'if (shift.over && !blameless(error)) late()',
-    replace: 'if (shift.over) late()',
+    file: 'src/flow/pump.ts',
+    find: 'call.shift?.over && !blameless(asError(error)) && this.#cameLate(call)',
+    replace: 'call.shift?.over && this.#cameLate(call)',
     test: never,
     expects: 'is not charged for the wait',
     needs,
