@@ -138,8 +138,8 @@ export const mutations: Mutation[] = [
   {
     name: 'the dead of leases that ran out have no tenant',
     file: 'src/postgres/lease-source.ts',
-    find: 'tenant: tenantOf(row)',
-    replace: 'tenant: tenantOf([])',
+    find: 'const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }',
+    replace: 'const about = { type: typeOf(row), id: idOf(row), tenant: undefined }',
     test: WAITING,
     expects: 'as lease and their dead with their tenant',
     needs,

@@ -13,8 +13,8 @@ export const mutations: Mutation[] = [
   {
     name: 'the ack does not wait for the handler',
     file: 'src/flow/pump.ts',
-    find: 'if (promise === undefined) this.#answered(call, result)\n    else promise.then(call.answered, call.failed)',
-    replace: 'promise?.then(undefined, () => {})\n    this.#answered(call, result)',
+    find: '    promise.then(call.answered, call.failed)\n  }',
+    replace: '    promise.then(undefined, () => {})\n    this.#answered(call, result)\n  }',
     test: 'test/router/router.test.ts',
     expects: 'committed before the ack',
   },
