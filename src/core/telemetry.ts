@@ -30,7 +30,7 @@ export interface TelemetryEvents {
   'flow.settle_failed': { flow: string; count: number; error: unknown; lost: boolean }
   /**
    * The source refuses to write what was decided for one message (`settlement`: done, retry, dead, release). It is written
-   * as `dead` instead; or, when that is false, put aside in this process and tried again at most once a minute.
+   * as `dead` instead; or, when that is false, put aside in this process and tried again, less and less often.
    */
   'settlement.refused': {
     flow: string

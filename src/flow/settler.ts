@@ -33,7 +33,7 @@ const SPLIT_AFTER = 3
  * 2. One that the source refuses, or that keeps failing for an unknown reason, is split in halves until the culprit is
  *    alone. The others are written.
  * 3. A culprit that was refused becomes `dead`, with a plain reason. One that was handled stays handled.
- * 4. If that is refused too, it is put aside: told once, tried again at most once a minute.
+ * 4. If that is refused too, it is put aside: told once, tried again after 1 s, 2 s, … 60 s.
  */
 export class Settler<D extends Delivery<Message>> {
   readonly #flow: string

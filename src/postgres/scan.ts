@@ -104,7 +104,7 @@ export class OwnerScan {
     return { ...taken, held: [] }
   }
 
-  /** What each place that is due has. Due timers and open keys leave at least half to others, if those have anything. */
+  /** What each place that is due has. While there are ready rows, timers get at most half, and held rows half of the rest. */
   async #read({ count, next = 0 }: Demand, everywhere: boolean): Promise<Found> {
     const { unsettled } = this.#reading
     const now = this.#clock.monotonic()
