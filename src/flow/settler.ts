@@ -25,6 +25,9 @@ export interface SettlerEvents<D> {
 /** A batch that failed so often in a row, for a reason unknown, is tried in halves. */
 const SPLIT_AFTER = 3
 
+/** Then, and where others were written, so many failures in a row bring no pause: enough to halve any batch to the end. */
+const AT_ONCE = 14
+
 /**
  * Batched settlement: while one batch is being written the next gathers, so the batch size follows the load. Nothing is
  * dropped in silence, and nothing is repeated for ever in front of others (decision 0030):
@@ -163,12 +166,14 @@ export class Settler<D extends Delivery<Message>> {
     this.#pieces = [batch]
     const suspects = new Suspects<D>()
     let failures = 0
+    let quick = 0
     let failed: Failure | undefined = failure
     while (this.#pieces.length > 0) {
       const piece = this.#pieces[0]!
       failed ??= await this.#try(piece)
       if (failed === undefined) {
         failures = 0
+        quick = AT_ONCE
         suspects.written++
         this.#pieces.shift()
         this.#written(piece)
@@ -183,8 +188,11 @@ export class Settler<D extends Delivery<Message>> {
         continue
       }
       failures++
-      if (!refused) await this.#clock.sleep(this.#backoff(failures), this.#over)
-      if (refused || failures >= SPLIT_AFTER) this.#split(piece, suspects)
+      // With many culprits each pause would be one for everybody, again and again.
+      const atOnce = refused || quick > 0
+      quick = failures === SPLIT_AFTER ? AT_ONCE : Math.max(0, quick - 1)
+      if (!atOnce) await this.#clock.sleep(this.#backoff(failures), this.#over)
+      if (atOnce || failures >= SPLIT_AFTER) this.#split(piece, suspects)
     }
     const left = this.#pieces.splice(0).flat()
     if (left.length > 0) this.#events.settled(left, false)

@@ -177,6 +177,19 @@ describe('a settlement that can never be written', () => {
     await stop(clock, flow)
   })
 
+  test('of many, with an error nobody knows: the others wait for a few seconds at most', async () => {
+    const clock = new FakeClock()
+    const culprits = new Set(Array.from({ length: 30 }, (_, i) => `m${i * 3 + 1}`))
+    const refuses: Refuses = ([{ message }]) => culprits.has(message.id)
+    const store = storeThatRefuses(clock, refuses, () => new Error('boom')).addMany(100)
+    const flow = flowOf(clock, store, { each: () => {} }, { concurrency: 100 })
+    await flow.start()
+    const began = clock.monotonic()
+    await clock.until(() => store.in('done').length === 70)
+    expect(clock.monotonic() - began).toBeLessThan(5000)
+    await stop(clock, flow)
+  })
+
   test('alone, with an error nobody knows: others that come later are not kept waiting', async () => {
     const clock = new FakeClock()
     const store = storeThatRefuses(

@@ -147,6 +147,14 @@ export const mutations: Mutation[] = [
     expects: 'after growing pauses when a take fails',
   },
   {
+    name: 'each culprit of a batch pauses all others',
+    file: 'src/flow/settler.ts',
+    find: 'const AT_ONCE = 14',
+    replace: 'const AT_ONCE = 0',
+    test: 'test/flow/refused.test.ts',
+    expects: 'wait for a few seconds at most',
+  },
+  {
     name: 'a stale session settles',
     file: 'src/flow/settler.ts',
     find: 'if (this.#session.lost.aborted || this.#ended) return { error: undefined }',
