@@ -223,7 +223,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a batch that was refused is repeated for ever',
     file: 'src/flow/settler.ts',
-    find: 'if (refused || failures >= SPLIT_AFTER) this.#split(piece, suspects)',
+    find: 'if (atOnce || failures >= SPLIT_AFTER) this.#split(piece, suspects)',
     replace: '',
     test: 'test/flow/refused.test.ts',
     expects: 'because of what it says',
@@ -231,7 +231,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a batch that fails for a reason unknown is never split',
     file: 'src/flow/settler.ts',
-    find: 'if (refused || failures >= SPLIT_AFTER)',
+    find: 'if (atOnce || failures >= SPLIT_AFTER)',
     replace: 'if (refused)',
     test: 'test/flow/refused.test.ts',
     expects: 'with an error nobody knows',
