@@ -17,7 +17,7 @@ const sender = by('brokers/http/sender')
 const receiver = by('brokers/http/receiver')
 const httpFaults = by('brokers/http/faults')
 const routing = by('routing/routing')
-const lifecycle = by('flow/lifecycle')
+const lifecycle = by('flow/run')
 const adapter = by('testing/write-an-adapter')
 
 export const consumerLines: Chapter = {

@@ -1,4 +1,6 @@
+export * from './cloudevents/index.ts'
 export * from './core/index.ts'
 export * from './flow/index.ts'
 export * from './outbox/index.ts'
 export * from './router/index.ts'
+export * from './store/index.ts'

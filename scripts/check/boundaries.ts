@@ -8,7 +8,7 @@ import { filesUnder, readText, type TextFile } from './tracked.ts'
  * `types` are further folders from which only types may come: they are erased, so nothing is loaded.
  * Every folder inside brokers/ stands alone, and so does every store: none of them imports a sibling.
  */
-const ports = ['outbox', 'inbox', 'router', 'flow', 'core']
+const ports = ['outbox', 'store', 'router', 'flow', 'cloudevents', 'core']
 const stores = ['postgres', 'redis', 'memory']
 const arrows: Record<string, { imports: string[]; types?: string[] }> = {
   // the people's side: speaks to ports, never to a driver
@@ -24,11 +24,13 @@ const arrows: Record<string, { imports: string[]; types?: string[] }> = {
   postgres: { imports: [...ports, 'drivers'] },
   redis: { imports: [...ports, 'drivers'] },
   memory: { imports: [...ports, 'drivers'] },
-  brokers: { imports: ['flow', 'core', 'drivers'] },
-  outbox: { imports: ['router', 'flow', 'core', 'drivers'] },
-  inbox: { imports: ['router', 'flow', 'core', 'drivers'] },
+  brokers: { imports: ['flow', 'cloudevents', 'core', 'drivers'] },
+  outbox: { imports: ['store', 'router', 'flow', 'core', 'drivers'] },
+  // what a store owes; the ports that only relays, sagas and projections use are named as types
+  store: { imports: ['router', 'flow', 'core', 'drivers'], types: ['outbox', 'saga', 'projection'] },
   router: { imports: ['flow', 'core'] },
   flow: { imports: ['core'] },
+  cloudevents: { imports: ['core'] },
   drivers: { imports: ['core'] },
   core: { imports: [] },
 }

@@ -36,7 +36,7 @@ export async function gone(): Promise<Findings> {
   return { problems: readText(speaking).flatMap((file) => goneIn(file, paths)) }
 }
 
-/** `drivers/pg.ts` for `src/drivers/pg.ts`. */
+/** `sql/pg.ts` for `src/drivers/sql/pg.ts`. */
 function isEnd(mention: string, paths: readonly string[]): boolean {
   return paths.some((path) => path.endsWith(`/${mention}`))
 }

@@ -10,14 +10,16 @@ import { readText, type TextFile } from './tracked.ts'
  * docs/internals.md tells the same way in words.
  */
 export const WALK: readonly string[] = [
-  ...of('core', 'event', 'versions', 'message', 'data', 'cloudevents-binary', 'acking'),
-  ...of('outbox', 'event-checks', 'unit-of-work', 'middleware', 'relay'),
-  ...of('postgres', 'postgres', 'postgres-outbox', 'outbox', 'event-row', 'inbox', 'unit-of-work'),
+  ...of('core', 'event', 'versions', 'message', 'data', 'acking'),
+  ...of('cloudevents', 'binary'),
+  ...of('store', 'enqueue', 'unit-of-work', 'middleware'),
+  ...of('outbox', 'relay'),
+  ...of('postgres', 'store', 'postgres-outbox', 'outbox', 'event-row', 'inbox', 'unit-of-work'),
   ...of(
     'postgres',
     'reader',
     'leadership',
-    'owner-source',
+    'owner',
     'relay-connections',
     'scan',
     'places',
@@ -27,21 +29,18 @@ export const WALK: readonly string[] = [
     'wake',
   ),
   ...['enqueue-one', 'scan-ready', 'settle-published', 'inbox-receive'].map((name) => `src/postgres/sql/${name}.sql`),
-  ...of('drivers', 'sql-of', 'pg', 'pg-connection', 'transaction', 'amqp', 'amqp-steady'),
+  ...of('drivers/sql', 'sql-of', 'pg', 'pg-connection', 'transaction'),
+  ...of('drivers', 'amqp', 'amqp-steady'),
   ...of('flow', 'worker', 'flow', 'pump', 'call', 'hand', 'lanes', 'window', 'breaker', 'settler'),
   ...of('flow', 'source', 'publisher', 'outcome', 'step', 'deadlines', 'handled'),
-  ...of('brokers/rabbitmq', 'rabbitmq', 'publisher', 'sender', 'encoding', 'source', 'session', 'unacked'),
+  ...of('brokers/rabbitmq', 'broker', 'publisher', 'sender', 'encoding', 'source', 'session', 'unacked'),
   ...of('router', 'consumer', 'router', 'handlers', 'middleware', 'batcher'),
 ]
 
 /** What users import, or what a driver's recogniser picks: nothing on the way names these. */
-const ENTRIES = [
-  'postgres/postgres',
-  'outbox/middleware',
-  'outbox/relay',
-  'brokers/rabbitmq/rabbitmq',
-  'drivers/pg',
-].map((name) => `src/${name}.ts`)
+const ENTRIES = ['postgres/store', 'store/middleware', 'outbox/relay', 'brokers/rabbitmq/broker', 'drivers/sql/pg'].map(
+  (name) => `src/${name}.ts`,
+)
 
 /** More than so many is a way nobody walks. */
 export const MOST = 63

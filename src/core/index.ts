@@ -4,16 +4,6 @@ export { type Backoff, type BackoffOptions, backoff } from './backoff.ts'
 export { blameless } from './blameless.ts'
 export { type Classify, classifier, classify, classifyPublish, type ErrorKind } from './classify.ts'
 export { type Clock, systemClock } from './clock.ts'
-export {
-  BATCH_TYPE,
-  contentMode,
-  fromBatch,
-  fromStructured,
-  STRUCTURED_TYPE,
-  toBatch,
-  toStructured,
-} from './cloudevents.ts'
-export { type BinaryMessage, fromBinary, toBinary } from './cloudevents-binary.ts'
 export { decodeData, encodeData, isJsonType } from './data.ts'
 export { type Duration, LONGEST_DELAY, milliseconds } from './duration.ts'
 export { errorSummaries, errorSummary, MAX_ERROR_LENGTH } from './error-summary.ts'

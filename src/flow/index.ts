@@ -1,6 +1,5 @@
 export { Flow } from './flow.ts'
 export type { FlowOptions, FlowSettings } from './flow-options.ts'
-export { type RunOptions, run, type Stoppable, shutdownSignal } from './lifecycle.ts'
 export { checkedOutcome, checkOutcomes, outcomeOf, publisherOf } from './outcome.ts'
 export {
   type FinitePipe,
@@ -21,6 +20,7 @@ export {
   type PublishFunction,
 } from './publisher.ts'
 export type { RetryOptions } from './retry-policy.ts'
+export { type RunOptions, run, type Stoppable, shutdownSignal } from './run.ts'
 export type { Delivery, Demand, Session, Settled, Source, SourceDefaults, SourceFeatures } from './source.ts'
 export type { BatchStep, EachStep, HandleMany, HandleOne, Step, Tally } from './step.ts'
 export { takeFrom } from './take-from.ts'

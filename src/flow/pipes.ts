@@ -12,11 +12,11 @@ import {
   WaybillError,
 } from '../core/index.ts'
 import { checkOutcomes, outcomeOf } from './outcome.ts'
-import { type Pipe, pipe, Stock } from './pipe-stock.ts'
+import { type Pipe, pipe, Stock } from './pipe-buffer.ts'
 import { OK, type Outcome, type Publisher } from './publisher.ts'
 import type { Demand } from './source.ts'
 
-export type { GivenUp, Pipe } from './pipe-stock.ts'
+export type { GivenUp, Pipe } from './pipe-buffer.ts'
 
 /** What `generate` asks for more. `signal` aborts when nobody waits any more; what still comes is kept for later. */
 export type Generate<M extends Message> = (

@@ -1,6 +1,6 @@
 import { type ExtensionValue, encodeData, eventUuid, Message, type RawMessage } from '../core/index.ts'
-import { checkEvent, checkKey, checkTexts } from '../outbox/event-checks.ts'
-import type { EnqueueOptions } from '../outbox/store.ts'
+import { checkEvent, checkKey, checkTexts } from '../store/enqueue.ts'
+import type { EnqueueOptions } from '../store/store.ts'
 import type { Row } from './row.ts'
 
 /** The row of an event, but for its place. What can be wrong with an event is found here, before anything is written. */

@@ -7,7 +7,7 @@ import {
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
-import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
+import type { InboxAnswer, InboxKey, InboxStore } from '../store/inbox.ts'
 import { type Locks, type MemoryTransaction, transactionOf } from './transaction.ts'
 
 /** What was handled, kept in the handler's own transaction. */

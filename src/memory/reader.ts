@@ -1,10 +1,10 @@
 import { telemetry, uuidv7 } from '../core/index.ts'
 import type { Source } from '../flow/index.ts'
-import type { Reader, ReaderOptions } from '../outbox/store.ts'
+import type { Reader, ReaderOptions } from '../outbox/reader.ts'
 import { Waiting } from '../outbox/waiting.ts'
 import type { MemoryLeadership } from './leadership.ts'
-import { leaseSource } from './lease-source.ts'
-import { type OwnerSession, ownerSource } from './owner-source.ts'
+import { leaseSource } from './lease.ts'
+import { type OwnerSession, ownerSource } from './owner.ts'
 import type { Table } from './table.ts'
 
 export interface Readable {

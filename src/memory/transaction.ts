@@ -1,6 +1,6 @@
 import { WaybillError } from '../core/index.ts'
-import { Guard, keepOriginal } from '../drivers/transaction.ts'
-import type { Begin } from '../outbox/unit-of-work.ts'
+import { Guard, keepOriginal } from '../drivers/sql/transaction.ts'
+import type { Begin } from '../store/unit-of-work.ts'
 
 /** A transaction in memory. What the outbox and the inbox write in it is seen by nobody before its commit. */
 export interface MemoryTransaction {

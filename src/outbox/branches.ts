@@ -1,6 +1,6 @@
 import { describe, type Message, nearest, WaybillError } from '../core/index.ts'
 import type { OutboxAdmin, OutboxStats } from './admin.ts'
-import type { OutboxReader } from './store.ts'
+import type { OutboxReader } from './reader.ts'
 
 /** What waits for one destination: an outbox of its own, with its own order, attempts and dead events. */
 export interface Branch extends OutboxReader {

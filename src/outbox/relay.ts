@@ -28,7 +28,7 @@ import {
   Task,
   Worker,
 } from '../flow/index.ts'
-import { type OutboxReader, READERS, type Reader, type ReaderKind, type ReaderOptions } from './store.ts'
+import { type OutboxReader, READERS, type Reader, type ReaderKind, type ReaderOptions } from './reader.ts'
 
 export interface RelayOptions {
   /** The outbox; or any other source, such as a stream, which decides for itself who reads it. */

@@ -9,7 +9,7 @@ import {
   wholeNumber,
 } from '../core/index.ts'
 import type { Source } from '../flow/index.ts'
-import { type OutboxReader, READERS, type ReaderKind } from './store.ts'
+import { type OutboxReader, READERS, type ReaderKind } from './reader.ts'
 
 export interface OutboxSourceOptions {
   /** Default `auto`, see Relay. */

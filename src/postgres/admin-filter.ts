@@ -1,5 +1,5 @@
 import { describe, WaybillError } from '../core/index.ts'
-import { textArray } from '../drivers/sql.ts'
+import { textArray } from '../drivers/sql/sql.ts'
 import type { Action, OutboxFilter, State } from '../outbox/admin.ts'
 import { checkFilter, TOUCHES } from '../outbox/admin-checks.ts'
 import { sql } from './sql.generated.ts'

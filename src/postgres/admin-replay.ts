@@ -1,5 +1,5 @@
 import { WaybillError } from '../core/index.ts'
-import { type Sql, textArray } from '../drivers/sql.ts'
+import { type Sql, textArray } from '../drivers/sql/sql.ts'
 import type { OutboxFilter } from '../outbox/admin.ts'
 import { laneSql } from './admin-filter.ts'
 import { readArchiveFiles } from './archive-files.ts'

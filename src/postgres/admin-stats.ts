@@ -1,4 +1,4 @@
-import type { Sql } from '../drivers/sql.ts'
+import type { Sql } from '../drivers/sql/sql.ts'
 import type { Count, OutboxStats, State } from '../outbox/admin.ts'
 import type { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'

@@ -1,6 +1,6 @@
 import { checkOptions, type Duration, describe, isUuid, type RawMessage, WaybillError } from '../core/index.ts'
-import { sqlOf } from '../drivers/database.ts'
-import type { Database, Sql } from '../drivers/sql.ts'
+import { sqlOf } from '../drivers/sql/database.ts'
+import type { Database, Sql } from '../drivers/sql/sql.ts'
 import type {
   Action,
   Audit,

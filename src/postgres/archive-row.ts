@@ -1,5 +1,5 @@
 import type { RawMessage } from '../core/index.ts'
-import type { Cell } from '../drivers/sql.ts'
+import type { Cell } from '../drivers/sql/sql.ts'
 import { deliveryOf } from './row.ts'
 
 /** A whole row as text, for showing and archiving. Times are ISO 8601, bytes are hex. */

@@ -1,5 +1,5 @@
 import type { RawMessage } from '../core/index.ts'
-import type { Sql } from '../drivers/sql.ts'
+import type { Sql } from '../drivers/sql/sql.ts'
 import { readArchiveFiles } from './archive-files.ts'
 import { messageOfStored, STORED, type StoredRow } from './archive-row.ts'
 import type { OutboxNames } from './names.ts'

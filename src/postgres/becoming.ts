@@ -1,5 +1,5 @@
 import { errorSummary, type Settlement, WaybillError } from '../core/index.ts'
-import { numberArray, textArray } from '../drivers/sql.ts'
+import { numberArray, textArray } from '../drivers/sql/sql.ts'
 import type { Settled } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
 import type { OutboxNames } from './names.ts'

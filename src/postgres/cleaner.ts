@@ -1,6 +1,6 @@
 import { checkOptions, type Duration, describe, milliseconds, WaybillError, wholeNumber } from '../core/index.ts'
-import { sqlOf } from '../drivers/database.ts'
-import { type Database, textArray } from '../drivers/sql.ts'
+import { sqlOf } from '../drivers/sql/database.ts'
+import { type Database, textArray } from '../drivers/sql/sql.ts'
 import { writeArchive } from './archive-files.ts'
 import { STORED, type StoredRow } from './archive-row.ts'
 import { recorded } from './migrate.ts'

@@ -1,5 +1,5 @@
 import { classify, Unavailable, WaybillError } from '../core/index.ts'
-import { isStatementError } from '../drivers/transaction.ts'
+import { isStatementError } from '../drivers/sql/transaction.ts'
 
 /** What a person should do about an error of PostgreSQL's that has to do with how Waybill was set up. */
 const ADVICE: Record<string, (table: string) => [code: string, text: string]> = {

@@ -7,8 +7,8 @@ import {
   type Message,
   WaybillError,
 } from '../core/index.ts'
-import { checkKey, checkTexts } from '../outbox/event-checks.ts'
-import type { EnqueueOptions } from '../outbox/store.ts'
+import { checkKey, checkTexts } from '../store/enqueue.ts'
+import type { EnqueueOptions } from '../store/store.ts'
 import type { StoredAttributes } from './row.ts'
 
 /** The values of one event, in the order of the parameters of enqueue-one.sql. */

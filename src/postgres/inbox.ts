@@ -10,11 +10,11 @@ import {
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
-import { answered } from '../drivers/connection.ts'
-import { refusePool, sqlOf } from '../drivers/database.ts'
-import { type TableName, tableName } from '../drivers/identifiers.ts'
-import type { Database, SqlResult } from '../drivers/sql.ts'
-import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
+import { answered } from '../drivers/sql/connection.ts'
+import { refusePool, sqlOf } from '../drivers/sql/database.ts'
+import { type TableName, tableName } from '../drivers/sql/identifiers.ts'
+import type { Database, SqlResult } from '../drivers/sql/sql.ts'
+import type { InboxAnswer, InboxKey, InboxStore } from '../store/inbox.ts'
 import { explained } from './errors.ts'
 import { sql } from './sql.generated.ts'
 

@@ -1,5 +1,5 @@
-import type { Database, Sql } from '../drivers/sql.ts'
-import { sqlOf } from '../drivers/sql-of.ts'
+import type { Database, Sql } from '../drivers/sql/sql.ts'
+import { sqlOf } from '../drivers/sql/sql-of.ts'
 import type { Leadership, Term } from '../outbox/leadership.ts'
 import type { Holder } from '../outbox/waiting.ts'
 import type { OutboxNames } from './names.ts'

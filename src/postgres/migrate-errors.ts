@@ -1,5 +1,5 @@
 import { describe, WaybillError } from '../core/index.ts'
-import type { Sql } from '../drivers/sql.ts'
+import type { Sql } from '../drivers/sql/sql.ts'
 import { explained } from './errors.ts'
 import type { TableSchema } from './migrate-tables.ts'
 

@@ -1,5 +1,5 @@
 import { checkOptions, oneOf } from '../core/index.ts'
-import type { TableName } from '../drivers/identifiers.ts'
+import type { TableName } from '../drivers/sql/identifiers.ts'
 import { InboxNames } from './inbox.ts'
 import { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'

@@ -1,9 +1,8 @@
 import { checkOptions, oneOf, WaybillError, warnOnce } from '../core/index.ts'
-import { sqlOf } from '../drivers/database.ts'
-import type { TableName } from '../drivers/identifiers.ts'
-import type { Database, Sql } from '../drivers/sql.ts'
+import { sqlOf } from '../drivers/sql/database.ts'
+import type { TableName } from '../drivers/sql/identifiers.ts'
+import type { Database, Sql } from '../drivers/sql/sql.ts'
 import { explainedMigration, notMigrated, oldSchema, refuseOldServer, refuseRepartition } from './migrate-errors.ts'
-import { statements } from './migrate-statements.ts'
 import {
   DISCARDS,
   type Discard,
@@ -12,6 +11,7 @@ import {
   tablesOf,
   versionsTable,
 } from './migrate-tables.ts'
+import { statements } from './statements.ts'
 
 /** Migrations of one database go one at a time. The two numbers keep clear of other people's advisory locks. */
 const LOCK = 'SELECT pg_advisory_xact_lock(1463897678, 0)'

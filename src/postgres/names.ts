@@ -1,5 +1,5 @@
-import { type TableName, tableName } from '../drivers/identifiers.ts'
-import { MAX_KEY_BYTES } from '../outbox/event-checks.ts'
+import { type TableName, tableName } from '../drivers/sql/identifiers.ts'
+import { MAX_KEY_BYTES } from '../store/enqueue.ts'
 
 /** What `deadKey` makes of SQL: which states hold back later events of their key. */
 const BLOCKERS = { block: `'retrying', 'dead', 'held'`, continue: `'retrying', 'held'` }

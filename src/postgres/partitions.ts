@@ -1,10 +1,10 @@
 import { errorSummary, WaybillError, warnOnce } from '../core/index.ts'
-import { sqlOf } from '../drivers/database.ts'
-import type { Database, Sql } from '../drivers/sql.ts'
-import { statements } from './migrate-statements.ts'
+import { sqlOf } from '../drivers/sql/database.ts'
+import type { Database, Sql } from '../drivers/sql/sql.ts'
 import { aheadSql, type Partition } from './migrate-tables.ts'
 import type { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
+import { statements } from './statements.ts'
 
 /** Whoever waits for a lock makes all who come later wait too: give up soon, and try again next time. */
 const CREATE_WITHIN = `SET LOCAL lock_timeout = '1s'`

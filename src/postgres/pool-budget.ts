@@ -1,5 +1,5 @@
 import { Unavailable, WaybillError } from '../core/index.ts'
-import type { Connection, Database } from '../drivers/sql.ts'
+import type { Connection, Database } from '../drivers/sql/sql.ts'
 
 /** One connection is left for everything else: joining, enqueue, handlers, the cleaner. */
 const SPARE = 1

@@ -1,6 +1,6 @@
 import { type Clock, telemetry, Unavailable } from '../core/index.ts'
-import { answered } from '../drivers/connection.ts'
-import type { Connection, Database } from '../drivers/sql.ts'
+import { answered } from '../drivers/sql/connection.ts'
+import type { Connection, Database } from '../drivers/sql/sql.ts'
 import type { OutboxNames } from './names.ts'
 import { Wake } from './wake.ts'
 

@@ -8,7 +8,7 @@ import {
   type RawMessage,
   WaybillError,
 } from '../core/index.ts'
-import { type Cell, type Connection, textArray } from '../drivers/sql.ts'
+import { type Cell, type Connection, textArray } from '../drivers/sql/sql.ts'
 import { type Delivery, setTopic } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
 

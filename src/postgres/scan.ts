@@ -1,5 +1,5 @@
 import type { Clock, Settlement } from '../core/index.ts'
-import type { Connection } from '../drivers/sql.ts'
+import type { Connection } from '../drivers/sql/sql.ts'
 import type { Demand } from '../flow/index.ts'
 import { LeftOut } from './left-out.ts'
 import { START } from './low-water.ts'

@@ -1,5 +1,5 @@
 import { WaybillError, warnOnce } from '../core/index.ts'
-import type { Sql } from '../drivers/sql.ts'
+import type { Sql } from '../drivers/sql/sql.ts'
 import type { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
 

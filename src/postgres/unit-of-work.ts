@@ -1,5 +1,5 @@
-import type { Database } from '../drivers/sql.ts'
-import { AmbientUnitOfWork } from '../outbox/unit-of-work.ts'
+import type { Database } from '../drivers/sql/sql.ts'
+import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 
 /**
  * Transactions on PostgreSQL. A COMMIT that the server answers with ROLLBACK is an error (ROLLED_BACK); a database that

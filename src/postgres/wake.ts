@@ -1,6 +1,6 @@
 import { type Backoff, backoff, type Clock, errorSummary, telemetry } from '../core/index.ts'
-import { answered } from '../drivers/connection.ts'
-import type { Connection } from '../drivers/sql.ts'
+import { answered } from '../drivers/sql/connection.ts'
+import type { Connection } from '../drivers/sql/sql.ts'
 import { isCancelled } from './errors.ts'
 import { type OutboxNames, WAKE_LOCK } from './names.ts'
 

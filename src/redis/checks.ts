@@ -1,5 +1,5 @@
-import type { RedisClient } from '../drivers/redis.ts'
-import { checkServer, type Durability, type Stakes } from '../drivers/redis-checks.ts'
+import { checkServer, type Durability, type Stakes } from '../drivers/redis/checks.ts'
+import type { RedisClient } from '../drivers/redis/redis.ts'
 
 /** What a store can lose. */
 const STAKES: Stakes = {

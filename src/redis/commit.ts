@@ -1,4 +1,5 @@
 import { telemetry, Unavailable, WaybillError } from '../core/index.ts'
+import type { SteadyRedis } from '../drivers/redis/reconnecting.ts'
 import {
   isServerTrouble,
   isWrongServer,
@@ -8,13 +9,12 @@ import {
   RedisError,
   type RedisReply,
   textOf,
-} from '../drivers/redis.ts'
-import type { SteadyRedis } from '../drivers/redis-steady.ts'
-import { type Copies, copiedScript } from '../drivers/redis-wait.ts'
-import { commitUnknown } from '../drivers/transaction.ts'
+} from '../drivers/redis/redis.ts'
+import { type Copies, copiedScript } from '../drivers/redis/wait.ts'
+import { commitUnknown } from '../drivers/sql/transaction.ts'
+import { answersOf, type Line, Together } from './call-batcher.ts'
 import type { KeyType } from './commands.ts'
 import { commitScripts } from './steps.ts'
-import { answersOf, type Line, Together } from './together.ts'
 import type { Unit } from './unit.ts'
 
 export interface CommitSettings {

@@ -8,14 +8,14 @@ import {
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
-import { listOf, numberOf, type RedisArg, type RedisScript, textOf } from '../drivers/redis.ts'
-import { checkSameSlot } from '../drivers/redis-slot.ts'
-import type { EnqueueOptions } from '../outbox/store.ts'
+import { listOf, numberOf, type RedisArg, type RedisScript, textOf } from '../drivers/redis/redis.ts'
+import { checkSameSlot } from '../drivers/redis/slot.ts'
+import type { EnqueueOptions } from '../store/store.ts'
 import { DueWorker, type DueWorkerOptions } from './due-worker.ts'
-import { enqueueArgs } from './outbox-entry.ts'
+import type { RedisOutbox } from './outbox.ts'
 import { outboxScripts } from './outbox-scripts.ts'
-import type { Shard } from './outbox-shards.ts'
-import type { RedisOutbox } from './outbox-store.ts'
+import { enqueueArgs } from './row.ts'
+import type { Shard } from './shards.ts'
 import type { StepName } from './steps.ts'
 import { type RedisTx, unitOf } from './unit.ts'
 

@@ -13,12 +13,19 @@ import {
   whenAborted,
   wholeNumber,
 } from '../core/index.ts'
-import { isKind, isServerTrouble, type RedisCommands, RedisError, type RedisReply, textOf } from '../drivers/redis.ts'
-import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/store.ts'
+import {
+  isKind,
+  isServerTrouble,
+  type RedisCommands,
+  RedisError,
+  type RedisReply,
+  textOf,
+} from '../drivers/redis/redis.ts'
+import type { InboxAnswer, InboxKey, InboxStore } from '../store/inbox.ts'
+import { answersOf, type Line, Together } from './call-batcher.ts'
 import { partlyApplied, refusalText } from './commit.ts'
-import { Leases } from './leases.ts'
+import { Leases } from './inbox-leases.ts'
 import { scripts } from './scripts.ts'
-import { answersOf, type Line, Together } from './together.ts'
 import { type Ending, type RedisTx, type Unit, unitOf } from './unit.ts'
 
 /**

@@ -1,139 +1,192 @@
-import {
-  checkOptions,
-  describe,
-  encodeData,
-  type Message,
-  type RawMessage,
-  toStructured,
-  WaybillError,
-} from '../core/index.ts'
-import type { RedisArg } from '../drivers/redis.ts'
-import { ENTRY_EVENT, ENTRY_TOPIC } from '../drivers/redis-entry.ts'
+import { checkOptions, type Duration, type Message, milliseconds, telemetry, WaybillError } from '../core/index.ts'
+import { numberOf } from '../drivers/redis/redis.ts'
 import { topicOf } from '../flow/index.ts'
-import { checkEnqueueOptions, checkEvent, isAmbient } from '../outbox/event-checks.ts'
-import type { EnqueueOptions } from '../outbox/store.ts'
-import { type RedisTx, unitOf } from './unit.ts'
+import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
+import { checkEnqueueOptions, isAmbient } from '../store/enqueue.ts'
+import type { EnqueueOptions, OutboxStore } from '../store/store.ts'
+import { RedisOutboxAdmin } from './admin.ts'
+import { Together } from './call-batcher.ts'
+import { Hints } from './outbox-hints.ts'
+import { outboxScripts } from './outbox-scripts.ts'
+import { RedisReader } from './reader.ts'
+import { OutboxRepair, type RepairOptions } from './repair.ts'
+import { type Entry, enqueueArgs, entryOf } from './row.ts'
+import { type Shard, Shards } from './shards.ts'
+import type { Redis } from './store.ts'
+import { type RedisTx, type Unit, unitOf } from './unit.ts'
 
-/** The fields of an entry; what it throws refuses the event. */
-export type OutboxEncode = (message: RawMessage, topic: string) => Readonly<Record<string, string | Uint8Array>>
-
-export interface StreamOutboxOptions {
-  /** The stream, after the tag: `outbox` (default) is `{tag}:outbox`. */
-  stream?: string
+export interface RedisOutboxOptions {
+  /**
+   * Where it lives: what `redis({ client, tag })` answers. Several, each with a tag of its own, are as many shards, and
+   * events are spread over them by key. Their number and order must stay as they are while events are pending.
+   */
+  on: Redis | readonly Redis[]
+  /** Default `outbox`: its keys are `{tag}:outbox:…`. */
+  name?: string
   /** The topic of events for which none is given. Default: the event's type. */
   topic?: string | ((message: Message) => string)
-  /** Default: the event as CloudEvents JSON in the field `event`, its topic in the field `topic`. */
-  encode?: OutboxEncode
+  /** How long published events are kept by the cleaner. Default 7 days. It is memory: choose less where events are many. */
+  retention?: Duration
 }
 
-/** What can be said of an event here: delays, tenants and aggregates are for an outbox that keeps rows. */
-export type StreamEnqueueOptions = Pick<EnqueueOptions, 'key' | 'topic' | 'tenant'>
-
-export interface OutboxSettings {
-  readonly own: (name: string) => string
-  readonly current: () => RedisTx | undefined
-}
+const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate'] as const
 
 /**
- * An outbox in a stream: what a unit of work enqueues is appended in the same step as its other commands. Any source of
- * that stream forwards it; see the guide. The receipt of an event is not known before the commit, so there is none.
+ * An outbox on Redis that keeps its entries until they are published, and longer: claims, retries, parked events,
+ * order per key, people's actions. Every change is one script. The receipt of an event is its id.
  */
-export class RedisStreamOutbox {
-  /** The key of the stream without the client's prefix: what a source of it is given. */
-  readonly stream: string
+export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   readonly name: string
-  /**
-   * What a source that forwards the entries is given: `redisStreams({ client }).source(db.outbox.forwarding)`. An entry
-   * is deleted when its destination has it.
-   */
-  readonly forwarding: {
-    readonly stream: string
-    readonly group: string
-    readonly remove: true
-    readonly batch: number
-  }
-  readonly #settings: OutboxSettings
+  readonly admin: RedisOutboxAdmin
+  /** Nothing here is a transaction of a database: what must be atomic is one script. */
+  readonly requiresTransaction = false
+  readonly shards: Shards
+  readonly #stores: readonly Redis[]
+  readonly #hints = new Hints()
   readonly #topicOf: (message: Message) => string
-  readonly #encode: OutboxEncode
+  /** What is enqueued on its own in one turn shares a script. */
+  readonly #alone: ReadonlyMap<Shard, Together<readonly Entry[], void>>
 
-  constructor(settings: OutboxSettings, options: StreamOutboxOptions = {}) {
-    checkOptions('outbox', options, ['stream', 'topic', 'encode'])
-    const { stream = 'outbox', topic = topicOf, encode = defaultEncode } = options
-    if (typeof stream !== 'string' || stream === '') {
-      throw new WaybillError('INVALID_OPTION', `outbox: stream: ${describe(stream)} is not a name`)
+  constructor(options: RedisOutboxOptions) {
+    checkOptions('redisOutbox', options, ['on', 'name', 'topic', 'retention'])
+    const { name = 'outbox', topic = topicOf } = options
+    const stores = [options.on].flat() as readonly Redis[]
+    if (stores.length === 0 || stores.some((store) => typeof store?.withTransaction !== 'function')) {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        'redisOutbox: on: give what redis({ client, tag }) answers, one or several',
+      )
     }
-    this.#settings = settings
-    this.stream = settings.own(stream)
-    this.name = this.stream
-    this.forwarding = { stream: this.stream, group: 'outbox-forwarder', remove: true, batch: 100 }
+    if (typeof name !== 'string' || name === '' || /[{}]/.test(name)) {
+      throw new WaybillError('INVALID_OPTION', 'redisOutbox: name: give text without braces, such as outbox')
+    }
+    this.#stores = stores
     this.#topicOf = typeof topic === 'function' ? topic : () => topic
-    this.#encode = encode
+    this.shards = new Shards(stores, name)
+    this.#alone = new Map(
+      this.shards.all.map((shard) => [shard, new Together((parts) => this.#write(shard, parts.flat()))]),
+    )
+    this.name = stores.length === 1 ? `{${stores[0]!.tag}}:${name}` : name
+    const retention = milliseconds(options.retention ?? '7d', 'redisOutbox: retention')
+    this.admin = new RedisOutboxAdmin(this.name, this.shards, retention)
   }
 
-  /** Queues events in a unit of work: `enqueue(tx, event)`, or `enqueue(event)` in the one we are in. */
-  enqueue(events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
-  enqueue(tx: RedisTx, events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
-  enqueue(...given: unknown[]): Promise<void> {
-    try {
-      this.#enqueue(given)
-      return DONE
-    } catch (error) {
-      return Promise.reject(error)
-    }
-  }
-
-  #enqueue(given: readonly unknown[]): void {
+  /**
+   * Queues events in a unit of work: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
+   * `withTransaction` has begun. They are written in the same script as its commands. Answers their ids.
+   */
+  enqueue(event: Message, options?: EnqueueOptions): Promise<string>
+  enqueue(events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
+  enqueue(tx: RedisTx, event: Message, options?: EnqueueOptions): Promise<string>
+  // Last, so that `outbox(…)` of the middleware infers what a transaction is.
+  enqueue(tx: RedisTx, events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
+  async enqueue(...given: unknown[]): Promise<string | string[]> {
     const ambient = isAmbient(given)
-    const [tx, events, options] = (ambient ? [this.#ambient(), ...given] : given) as [
-      RedisTx,
-      Message | readonly Message[],
-      StreamEnqueueOptions | undefined,
-    ]
-    checkEnqueueOptions(options, ['key', 'topic', 'tenant'])
+    const [tx, events, options] = ambient ? [this.#ambient(), ...given] : given
     const unit = unitOf(tx)
-    const entries = Array.isArray(events)
-      ? events.map((event) => this.#fields(event, options ?? NO_OPTIONS))
-      : [this.#fields(events as Message, options ?? NO_OPTIONS)]
-    for (const fields of entries) unit.command('xadd', this.stream, '*', ...(fields as Buffer[]))
+    const entries = this.#entries(events, options as EnqueueOptions | undefined)
+    for (const [shard, part] of grouped(entries, ({ key, id }) => this.shards.forUnit(unit, key, id))) {
+      this.#queue(unit, shard, part)
+    }
+    return answer(events, entries)
   }
 
-  #fields(event: Message, { key, topic, tenant }: StreamEnqueueOptions): RedisArg[] {
-    checkEvent(event)
-    let named = event
-    if (key !== undefined || tenant !== undefined) {
-      const extensions = {
-        ...(key === undefined ? {} : { partitionkey: key }),
-        ...(tenant === undefined ? {} : { tenantid: tenant }),
-      }
-      named = event.with({ extensions })
+  /**
+   * Writes events on their own, for when there is nothing they must be atomic with. One script for each shard: what
+   * fails between two of them is healed by calling again, since an event that is there already changes nothing.
+   */
+  enqueueAlone(event: Message, options?: EnqueueOptions): Promise<string>
+  enqueueAlone(events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
+  async enqueueAlone(events: Message | readonly Message[], options?: EnqueueOptions): Promise<string | string[]> {
+    const entries = this.#entries(events, options)
+    for (const [shard, part] of grouped(entries, ({ key, id }) => this.shards.of(key ?? id))) {
+      await this.#alone.get(shard)!.ask(part, bytesOf(part), () => {})
     }
-    const fields = this.#encode(encodeData(named), topic ?? this.#topicOf(event))
-    const words: RedisArg[] = []
-    for (const name of Object.keys(fields)) words.push(name, argOf(fields[name]!))
-    if (words.length > 0) return words
-    throw new WaybillError('NOT_SERIALISABLE', `${event}: its encoder gave no fields, and an entry needs one`)
+    return answer(events, entries)
+  }
+
+  /** The store whose units of work can write what has this key. With one store it is that. */
+  storeOf(key: string): Redis {
+    return this.#stores[this.shards.all.indexOf(this.shards.of(key))]!
+  }
+
+  reader(options: ReaderOptions): Reader {
+    return new RedisReader({ name: this.name, shards: this.shards, hints: this.#hints }, options)
+  }
+
+  /** A worker that finds what does not belong together, and puts it right. */
+  repair(options?: RepairOptions): OutboxRepair {
+    return new OutboxRepair(this.name, this.shards, options)
+  }
+
+  /** Throws when a key under its names holds something else. */
+  async check(): Promise<void> {
+    for (const shard of this.shards.all) await shard.check()
+  }
+
+  /** For those who enqueue by other scripts: tells relays here, and whoever counts. */
+  committed(count: number, duplicates: number): void {
+    telemetry['outbox.enqueued'].publish({ outbox: this.name, count: count - duplicates, duplicates })
+    if (count > duplicates) this.#hints.tell()
+  }
+
+  /** An event as it is written, but for its shard. */
+  entryOf(event: Message, options: EnqueueOptions): Entry {
+    return entryOf(event, options, this.#topicOf)
+  }
+
+  #entries(events: unknown, options: EnqueueOptions = {}): Entry[] {
+    checkEnqueueOptions(options, ENQUEUE_OPTIONS)
+    return [events].flat().map((event) => this.entryOf(event as Message, options))
+  }
+
+  async #write(shard: Shard, entries: readonly Entry[]): Promise<readonly void[]> {
+    const known = numberOf(await shard.write(outboxScripts.enqueue, enqueueArgs(entries)))
+    this.committed(entries.length, known)
+    return []
+  }
+
+  #queue(unit: Unit, shard: Shard, entries: readonly Entry[]): void {
+    unit.add({
+      step: 'outbox-enqueue',
+      keys: [shard.base],
+      args: enqueueArgs(entries),
+      onCommit: (known) => this.committed(entries.length, numberOf(known)),
+    })
   }
 
   #ambient(): RedisTx {
-    const tx = this.#settings.current()
-    if (tx !== undefined) return tx
+    for (const store of this.#stores) {
+      const tx = store.current()
+      if (tx !== undefined) return tx
+    }
     throw new WaybillError(
       'NO_TRANSACTION',
-      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event)',
+      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event), or say enqueueAlone(event)',
     )
   }
 }
 
-/** There is nothing to wait for before the commit. */
-const DONE = Promise.resolve()
-
-const NO_OPTIONS: StreamEnqueueOptions = {}
-
-function defaultEncode(message: RawMessage, topic: string): Record<string, string> {
-  return { [ENTRY_EVENT]: toStructured(message), [ENTRY_TOPIC]: topic }
+/** `redisOutbox({ on: redis({ client, tag: 'shop' }) })` */
+export function redisOutbox(options: RedisOutboxOptions): RedisOutbox {
+  return new RedisOutbox(options)
 }
 
-function argOf(value: string | Uint8Array): RedisArg {
-  if (typeof value === 'string' || Buffer.isBuffer(value)) return value
-  return Buffer.from(value.buffer, value.byteOffset, value.byteLength)
+function grouped(entries: readonly Entry[], shardOf: (entry: Entry) => Shard): Map<Shard, Entry[]> {
+  const groups = new Map<Shard, Entry[]>()
+  for (const entry of entries) {
+    const shard = shardOf(entry)
+    const group = groups.get(shard) ?? []
+    groups.set(shard, group)
+    group.push(entry)
+  }
+  return groups
+}
+
+function bytesOf(entries: readonly Entry[]): number {
+  return entries.reduce((sum, { body }) => sum + body.length, 0)
+}
+
+function answer(events: unknown, entries: readonly Entry[]): string | string[] {
+  return Array.isArray(events) ? entries.map(({ id }) => id) : entries[0]!.id
 }

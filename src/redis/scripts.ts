@@ -1,4 +1,4 @@
-import { redisScript } from '../drivers/redis-connection.ts'
+import { redisScript } from '../drivers/redis/connection.ts'
 import { lua } from './lua.generated.ts'
 
 export const scripts = {

@@ -1,5 +1,5 @@
 import { promised } from '../core/index.ts'
-import { AmbientUnitOfWork } from '../outbox/unit-of-work.ts'
+import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { type CommitSettings, Commits } from './commit.ts'
 import { type Ending, type RedisTx, transactionOf, Unit, type UnitSettings } from './unit.ts'
 

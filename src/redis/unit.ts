@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { describe, WaybillError } from '../core/index.ts'
-import type { RedisArg, RedisReply } from '../drivers/redis.ts'
-import { sameSlot } from '../drivers/redis-slot.ts'
-import { Guard } from '../drivers/transaction.ts'
+import type { RedisArg, RedisReply } from '../drivers/redis/redis.ts'
+import { sameSlot } from '../drivers/redis/slot.ts'
+import { Guard } from '../drivers/sql/transaction.ts'
 import { type KeyType, keyPlaces, type Rule, WRITE_COMMANDS, type WriteCommand, writeOf } from './commands.ts'
 import type { StepName } from './steps.ts'
 

@@ -1,8 +1,8 @@
 import { deepStrictEqual, notStrictEqual, rejects, strictEqual } from 'node:assert/strict'
 import { Message } from '../core/index.ts'
-import type { InboxAnswer, InboxKey, InboxStore } from '../inbox/index.ts'
-import { inbox, type UnitOfWork } from '../outbox/index.ts'
 import type { Context } from '../router/index.ts'
+import type { InboxAnswer, InboxKey, InboxStore } from '../store/index.ts'
+import { inbox, type UnitOfWork } from '../store/index.ts'
 import type { Suite, SuiteOptions } from './conformance.ts'
 import {
   openTransaction,

@@ -8,17 +8,8 @@ import {
   uuidv7,
 } from '../core/index.ts'
 import type { Delivery, Session, Source } from '../flow/index.ts'
-import type {
-  EnqueueOptions,
-  OutboxEntry,
-  OutboxReader,
-  OutboxStore,
-  Reader,
-  ReaderKind,
-  ReaderOptions,
-  State,
-  UnitOfWork,
-} from '../outbox/index.ts'
+import type { OutboxEntry, OutboxReader, Reader, ReaderKind, ReaderOptions, State } from '../outbox/index.ts'
+import type { EnqueueOptions, OutboxStore, UnitOfWork } from '../store/index.ts'
 import { NEVER } from './broker-probe.ts'
 import type { StoreUnderTest, Time } from './store-probe.ts'
 

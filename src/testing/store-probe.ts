@@ -1,6 +1,6 @@
 import { ok, rejects } from 'node:assert/strict'
 import { type Clock, checkOptions, systemClock, WaybillError, wholeNumber } from '../core/index.ts'
-import type { UnitOfWork } from '../outbox/index.ts'
+import type { UnitOfWork } from '../store/index.ts'
 import { type Suite, type SuiteOptions, suite, within } from './conformance.ts'
 
 /** A store for the time of one case: everything in it is fresh, and nobody else's is. */

@@ -1,6 +1,6 @@
 import { deepStrictEqual, ok, rejects, strictEqual } from 'node:assert/strict'
 import { WaybillError } from '../core/index.ts'
-import type { UnitOfWork } from '../outbox/index.ts'
+import type { UnitOfWork } from '../store/index.ts'
 import type { Suite, SuiteOptions } from './conformance.ts'
 import {
   openTransaction,

@@ -13,7 +13,7 @@ describe('arrows go down only', () => {
     ['src/core/message.ts', "import { Flow } from '../flow/flow.ts'", 'core may not import flow'],
     ['src/flow/flow.ts', "import { Router } from '../router/router.ts'", 'flow may not import router'],
     ['src/router/router.ts', "import { Relay } from '../outbox/relay.ts'", 'router may not import outbox'],
-    ['src/drivers/pg.ts', "import { Flow } from '../flow/flow.ts'", 'drivers may not import flow'],
+    ['src/drivers/sql/pg.ts', "import { Flow } from '../../flow/flow.ts'", 'drivers may not import flow'],
     ['src/outbox/relay.ts', "import { x } from '../postgres/index.ts'", 'outbox may not import postgres'],
     ['src/outbox/relay.ts', "import { x } from '../inbox/store.ts'", 'outbox may not import inbox'],
     ['src/brokers/nats/index.ts', "import { x } from '../../router/router.ts'", 'brokers may not import router'],

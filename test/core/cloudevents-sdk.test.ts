@@ -2,17 +2,15 @@ import { CloudEvent, type CloudEventV1, HTTP } from 'cloudevents'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import {
-  type Attributes,
-  decodeData,
   fromBatch,
   fromBinary,
   fromStructured,
-  Message,
   STRUCTURED_TYPE,
   toBatch,
   toBinary,
   toStructured,
-} from '../../src/core/index.ts'
+} from '../../src/cloudevents/index.ts'
+import { type Attributes, decodeData, Message } from '../../src/core/index.ts'
 import { attributes, bytes, json, plain, text, time } from './arbitrary.ts'
 
 /**

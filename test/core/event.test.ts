@@ -1,16 +1,15 @@
 import { afterEach, beforeEach, describe, expect, expectTypeOf, test, vi } from 'vitest'
 import { z } from 'zod'
+import { fromStructured, toStructured } from '../../src/cloudevents/index.ts'
 import {
   classify,
   type EventData,
   type EventKey,
   encodeData,
   event,
-  fromStructured,
   isUuid,
   Message,
   type StandardSchema,
-  toStructured,
   WaybillError,
 } from '../../src/core/index.ts'
 import { thrown } from './thrown.ts'

@@ -1,19 +1,8 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { z } from 'zod'
-import {
-  decodeData,
-  event,
-  fromBatch,
-  fromBinary,
-  fromStructured,
-  Message,
-  type RawMessage,
-  toBatch,
-  toBinary,
-  toStructured,
-  WaybillError,
-} from '../../src/core/index.ts'
+import { fromBatch, fromBinary, fromStructured, toBatch, toBinary, toStructured } from '../../src/cloudevents/index.ts'
+import { decodeData, event, Message, type RawMessage, WaybillError } from '../../src/core/index.ts'
 import { message } from './arbitrary.ts'
 
 const RUNS = 10_000

@@ -1,13 +1,11 @@
 import { describe, expect, test } from 'vitest'
 import { bytesOf } from '../../src/brokers/http/addresses.ts'
 import { delayOf } from '../../src/brokers/http/answer.ts'
+import { contentMode, fromBinary, fromStructured } from '../../src/cloudevents/index.ts'
 import {
   classify,
-  contentMode,
   decodeData,
   errorSummary,
-  fromBinary,
-  fromStructured,
   isJsonType,
   Message,
   patternOf,
@@ -16,8 +14,8 @@ import {
 } from '../../src/core/index.ts'
 import { issueList } from '../../src/core/schema.ts'
 import { serverSaid } from '../../src/drivers/amqp.ts'
-import { translated } from '../../src/drivers/kafka-js-errors.ts'
-import { RedisError } from '../../src/drivers/redis.ts'
+import { translated } from '../../src/drivers/kafka/kafka-js-errors.ts'
+import { RedisError } from '../../src/drivers/redis/redis.ts'
 import { logTo, parseTraceparent } from '../../src/observability/index.ts'
 
 /** Up to a megabyte of what makes a careless expression look at everything again and again. */

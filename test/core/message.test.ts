@@ -1,17 +1,7 @@
 import { inspect } from 'node:util'
 import { describe, expect, test } from 'vitest'
-import {
-  type Attributes,
-  checkAttributes,
-  encodeData,
-  event,
-  isRaw,
-  local,
-  Message,
-  toBatch,
-  toBinary,
-  toStructured,
-} from '../../src/core/index.ts'
+import { toBatch, toBinary, toStructured } from '../../src/cloudevents/index.ts'
+import { type Attributes, checkAttributes, encodeData, event, isRaw, local, Message } from '../../src/core/index.ts'
 import { thrown } from './thrown.ts'
 
 const attributes: Attributes = { id: '1', source: '/order', type: 'order.placed' }

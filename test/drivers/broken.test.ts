@@ -3,7 +3,7 @@ import pg from 'pg'
 import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { telemetry, Unavailable } from '../../src/core/index.ts'
-import { databaseOf, sqlOf } from '../../src/drivers/database.ts'
+import { databaseOf, sqlOf } from '../../src/drivers/sql/database.ts'
 import { type FaultProxy, faultProxy } from '../../src/testing/index.ts'
 import { type FreshDatabase, freshDatabase, without } from '../support/services.ts'
 

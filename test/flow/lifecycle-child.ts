@@ -1,4 +1,4 @@
-/** What lifecycle.test.ts sends a signal to: a server, a flow with one message in flight, and a pool. */
+/** What run.test.ts sends a signal to: a server, a flow with one message in flight, and a pool. */
 import { Message } from '../../src/core/index.ts'
 import { Flow, run, shutdownSignal } from '../../src/flow/index.ts'
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { AmbientUnitOfWork, type Begin } from '../../src/outbox/unit-of-work.ts'
+import { AmbientUnitOfWork, type Begin } from '../../src/store/unit-of-work.ts'
 
 interface Tx {
   readonly of: string

@@ -189,10 +189,10 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'stores are closed before consumers have stopped',
-    file: 'src/flow/lifecycle.ts',
+    file: 'src/flow/run.ts',
     find: '  for (const phase of PHASES) {\n    const stops',
     replace: '  for (const phase of [...PHASES].reverse()) {\n    const stops',
-    test: 'test/flow/lifecycle.test.ts',
+    test: 'test/flow/run.test.ts',
     expects: 'stops in order',
   },
   {

@@ -131,7 +131,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the leader deals out its own topics only',
-    file: 'src/drivers/kafka-js-consumer.ts',
+    file: 'src/drivers/kafka/kafka-js-consumer.ts',
     find: '    partitionAssigners: [subscriptionAssigner],\n',
     replace: '',
     test: `${tests}/bad-input.test.ts`,
@@ -140,10 +140,10 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'success is believed although a partition was not answered for',
-    file: 'src/drivers/kafka-js.ts',
+    file: 'src/drivers/kafka/kafka-js.ts',
     find: '      checkAnswers(records, answers)\n',
     replace: '',
-    test: 'test/drivers/kafka-js.test.ts',
+    test: 'test/drivers/kafka/kafka-js.test.ts',
     expects: 'answered for',
   },
 ]

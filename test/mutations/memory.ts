@@ -14,7 +14,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an event is seen before its commit',
-    file: 'src/memory/memory-outbox.ts',
+    file: 'src/memory/outbox.ts',
     find: '        written.push(row)\n',
     replace: '        this.#table.insert(row)\n',
     test,
@@ -22,7 +22,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the same event again replaces the first',
-    file: 'src/memory/memory-outbox.ts',
+    file: 'src/memory/outbox.ts',
     find: 'const known = this.#table.rows.get(eventId) ?? other?.row',
     replace: 'const known = other?.row',
     test,
@@ -30,7 +30,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a second transaction does not wait for the first that has the same event',
-    file: 'src/memory/memory-outbox.ts',
+    file: 'src/memory/outbox.ts',
     find: 'await tx.wait(other.tx)',
     replace: 'break',
     test,
@@ -70,7 +70,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a relay that lost its term settles',
-    file: 'src/memory/owner-source.ts',
+    file: 'src/memory/owner.ts',
     find: '    const { table, deletes } = this.#options\n    this.checkTerm()\n',
     replace: '    const { table, deletes } = this.#options\n',
     test,
@@ -78,7 +78,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'what a dead owner had in hand is lost',
-    file: 'src/memory/owner-source.ts',
+    file: 'src/memory/owner.ts',
     find: '    for (const { row } of this.#inHand) this.#options.table.giveBack(row)\n',
     replace: '',
     test,
@@ -86,7 +86,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a lease that ran out still settles',
-    file: 'src/memory/lease-source.ts',
+    file: 'src/memory/lease.ts',
     find: ' && availableAt! > this.#options.table.now()',
     replace: '',
     test,

@@ -74,7 +74,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'what was unanswered when the connection to NATS broke waits for its time',
-    file: 'src/drivers/nats-link.ts',
+    file: 'src/drivers/nats/link.ts',
     find: '    for (const batch of [...this.#waiting.values()]) answerRest(batch, () => reason)\n',
     replace: '',
     test: `${tests}/faults.test.ts`,

@@ -28,7 +28,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'after a retry the routing key is that of the retry',
-    file: 'src/brokers/rabbitmq/copies.ts',
+    file: 'src/brokers/rabbitmq/republish.ts',
     find: "return typeof kept === 'string' ? kept : fields.routingKey",
     replace: 'return fields.routingKey',
     test: 'test/brokers/rabbitmq/consumer.test.ts',

@@ -7,7 +7,7 @@ const needs = ['postgres']
 export const mutations: Mutation[] = [
   {
     name: 'a message that comes again after a crash is handled again',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: "if (answer === 'new') return",
     replace: "if (answer !== 'busy') return",
     test,
@@ -25,7 +25,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'outputs are written when the handler has committed',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: 'return outputs.length === 0 ? undefined : enqueue(',
     replace:
       'if (outputs.length > 0) setImmediate(enqueue as never, (context as InTransaction<Tx>).tx, message, outputs)\n        return outputs.length >= 0 ? undefined : enqueue(',

@@ -29,7 +29,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an owner does not renew its term',
-    file: 'src/postgres/owner-source.ts',
+    file: 'src/postgres/owner.ts',
     find: 'Promise.all([this.#renew(), this.#connections.touch()])',
     replace: 'this.#connections.touch()',
     test: SESSION,
@@ -56,7 +56,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'competing relays are not woken',
-    file: 'src/postgres/lease-source.ts',
+    file: 'src/postgres/lease.ts',
     find: '!(await wake?.raise())',
     replace: 'true',
     test: SESSION,
@@ -101,7 +101,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a relay that waits does not say for whom',
-    file: 'src/postgres/owner-source.ts',
+    file: 'src/postgres/owner.ts',
     find: `        waiting.for(other, 'another relay owns it')\n`,
     replace: '',
     test: WAITING,
@@ -119,7 +119,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'competing relays do not tell of leases that ran out',
-    file: 'src/postgres/lease-source.ts',
+    file: 'src/postgres/lease.ts',
     find: '    tellExpired(this.#options.names.table.text, ranOut)\n',
     replace: '',
     test: WAITING,
@@ -128,7 +128,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an owner does not tell of leases that ran out',
-    file: 'src/postgres/owner-source.ts',
+    file: 'src/postgres/owner.ts',
     find: `({ state }) => state === 'leased'`,
     replace: `({ state }) => state === 'dead'`,
     test: WAITING,
@@ -137,7 +137,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the dead of leases that ran out have no tenant',
-    file: 'src/postgres/lease-source.ts',
+    file: 'src/postgres/lease.ts',
     find: 'const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }',
     replace: 'const about = { type: typeOf(row), id: idOf(row), tenant: undefined }',
     test: WAITING,

@@ -11,7 +11,7 @@ const SQL = 'src/postgres/sql.generated.ts'
 export const mutations: Mutation[] = [
   {
     name: 'C-3: a transaction that fails is committed',
-    file: 'src/drivers/pg.ts',
+    file: 'src/drivers/sql/pg.ts',
     find: "'ROLLBACK'",
     replace: "'COMMIT'",
     test: 'test/postgres/owner.test.ts',
@@ -38,7 +38,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'D-2.4: an inbox may stand outside of a transaction',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: "    gives: ['inbox'],\n    needs: ['transaction'],",
     replace: "    gives: ['inbox'],",
     test: 'test/postgres/middleware.test.ts',
@@ -47,7 +47,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'D-2.5: a duplicate is tried again',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: "if (answer === 'busy') {",
     replace: "if (answer !== 'new') {",
     test: 'test/postgres/middleware.test.ts',
@@ -56,7 +56,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'D-3.3: outputs go to the outbox in another order',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: 'const events = outputs.map((output) => caused(output, message))',
     replace: 'const events = outputs.map((output) => caused(output, message)).reverse()',
     test: 'test/postgres/middleware.test.ts',
@@ -65,7 +65,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'D-3.4: an outbox may stand outside of a transaction',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: "    gives: ['outbox'],\n    needs: ['transaction'],",
     replace: "    gives: ['outbox'],",
     test: 'test/postgres/middleware.test.ts',
@@ -110,10 +110,10 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'TX-3: a PGlite transaction is not known',
-    file: 'src/drivers/sql-of.ts',
+    file: 'src/drivers/sql/sql-of.ts',
     find: '[postgresJs, pglite, prisma, knex, sequelize, anyQuery, anyFunction]',
     replace: '[postgresJs, prisma, knex, sequelize, anyFunction]',
-    test: 'test/drivers/sql-of.test.ts',
+    test: 'test/drivers/sql/sql-of.test.ts',
     needs: drivers,
   },
   {
@@ -129,7 +129,7 @@ RETURNING sequence::text AS sequence{{waking}}`,
   },
   {
     name: 'PG-3: a pool is taken for a transaction',
-    file: 'src/drivers/sql-of.ts',
+    file: 'src/drivers/sql/sql-of.ts',
     find: 'if (isPgPool(tx)) refuse(',
     replace: 'if (isPgPool(tx) && isPgClient(tx)) refuse(',
     test: 'test/postgres/enqueue.test.ts',

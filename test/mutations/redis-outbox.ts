@@ -1,9 +1,9 @@
 import type { Mutation } from '../../scripts/mutations/mutation.ts'
 
 const lua = 'src/redis/lua.generated.ts'
-const store = 'test/redis/outbox-store.test.ts'
+const store = 'test/redis/outbox.test.ts'
 const due = 'test/redis/due.test.ts'
-const repair = 'test/redis/outbox-repair.test.ts'
+const repair = 'test/redis/repair.test.ts'
 const needs = ['redis', 'redis6']
 
 /** Faults of the outbox on Redis and of due-time events. Lua is changed where it is embedded. */
@@ -92,7 +92,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'relays of this process are not told of a commit',
-    file: 'src/redis/outbox-store.ts',
+    file: 'src/redis/outbox.ts',
     find: 'if (count > duplicates) this.#hints.tell()',
     replace: '',
     test: store,

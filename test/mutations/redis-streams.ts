@@ -54,10 +54,10 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'ioredis sends again what was not answered',
-    file: 'src/drivers/redis-ioredis.ts',
+    file: 'src/drivers/redis/ioredis.ts',
     find: '  autoResendUnfulfilledCommands: false,\n  autoResubscribe: false,\n  retryStrategy: null,\n',
     replace: '  autoResendUnfulfilledCommands: true,\n  retryStrategy: () => 10,\n',
-    test: 'test/drivers/redis-slot.test.ts',
+    test: 'test/drivers/redis/slot.test.ts',
     expects: 'nothing is sent again',
     needs,
   },
@@ -108,7 +108,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'memory that is full is blamed on the message',
-    file: 'src/drivers/redis.ts',
+    file: 'src/drivers/redis/redis.ts',
     find: "  'OOM',\n",
     replace: '',
     test: `${tests}/bad-input.test.ts`,
@@ -126,7 +126,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'too few replicas count as enough',
-    file: 'src/drivers/redis-wait.ts',
+    file: 'src/drivers/redis/wait.ts',
     find: '  if (numberOf(copies) >= replicas) return reply!',
     replace: '  if (numberOf(copies) >= 0) return reply!',
     test: `${tests}/durability.test.ts`,
@@ -135,7 +135,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a replica that refuses WAIT is taken for a refused message',
-    file: 'src/drivers/redis-wait.ts',
+    file: 'src/drivers/redis/wait.ts',
     find: '    await redis.close()\n    throw new Unavailable(`the replicas',
     replace: '    throw copies\n    throw new Unavailable(`the replicas',
     test: `${tests}/durability.test.ts`,
@@ -144,7 +144,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a master that became a replica is told as a deleted group',
-    file: 'src/drivers/redis.ts',
+    file: 'src/drivers/redis/redis.ts',
     find: "if (error.kind === 'UNBLOCKED') return /state changed/.test(error.message)",
     replace: "if (error.kind === 'UNBLOCKED') return false",
     test: `${tests}/durability.test.ts`,
@@ -153,7 +153,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'scripts that the server forgot are not sent again with WAIT',
-    file: 'src/drivers/redis-wait.ts',
+    file: 'src/drivers/redis/wait.ts',
     find: "if (isKind(reply, 'NOSCRIPT'))",
     replace: "if (isKind(reply, 'NEVER'))",
     test: `${tests}/durability.test.ts`,
@@ -162,7 +162,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'nobody is told that AOF is off',
-    file: 'src/drivers/redis-checks.ts',
+    file: 'src/drivers/redis/checks.ts',
     find: "if (facts.get('aof_enabled') === '0')",
     replace: "if (facts.get('aof_enabled') === 'off')",
     test: `${tests}/durability.test.ts`,
@@ -180,7 +180,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a client of a cluster waits for a master that is gone',
-    file: 'src/drivers/redis-node.ts',
+    file: 'src/drivers/redis/node-redis.ts',
     find: '  minimizeConnections: true,\n',
     replace: '  minimizeConnections: false,\n',
     test: `${tests}/cluster-failover.test.ts`,
@@ -189,7 +189,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a slot that has moved is never found again',
-    file: 'src/drivers/redis-connection.ts',
+    file: 'src/drivers/redis/connection.ts',
     find: "await this.command(['exists', key]).catch(() => {})",
     replace: '',
     test: `${tests}/cluster-failover.test.ts`,

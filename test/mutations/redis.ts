@@ -107,7 +107,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a message that another is handling spends an attempt',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: '{ charged: false }',
     replace: '{ charged: true }',
     test: `${tests}/service.test.ts`,
@@ -162,7 +162,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a server that is the wrong one is told as one that is away',
-    file: 'src/drivers/redis-steady.ts',
+    file: 'src/drivers/redis/reconnecting.ts',
     find: 'if (error instanceof WaybillError && !',
     replace: 'if (error instanceof WaybillError && false && !',
     test: `${tests}/foreign.test.ts`,

@@ -3,7 +3,7 @@ import type { Mutation } from '../../scripts/mutations/mutation.ts'
 const unit = 'test/postgres/unit-of-work.test.ts'
 const inbox = 'test/postgres/inbox.test.ts'
 const middleware = 'test/postgres/middleware.test.ts'
-const database = 'test/drivers/database.test.ts'
+const database = 'test/drivers/sql/database.test.ts'
 const broken = 'test/drivers/broken.test.ts'
 const never = 'test/postgres/never-returns.test.ts'
 const lost = 'test/postgres/lost-store.test.ts'
@@ -13,7 +13,7 @@ const needs = ['postgres', 'postgres15', 'pgbouncer']
 export const mutations: Mutation[] = [
   {
     name: 'the tag of COMMIT is not looked at',
-    file: 'src/drivers/pg.ts',
+    file: 'src/drivers/sql/pg.ts',
     find: "if (tag !== 'COMMIT') throw rolledBack(failures.last)",
     replace: 'void tag',
     test: middleware,
@@ -22,7 +22,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'PGlite commits without asking',
-    file: 'src/drivers/pglite.ts',
+    file: 'src/drivers/sql/pglite.ts',
     find: 'await refuseAborted(tx, failures)',
     replace: 'void refuseAborted',
     test: database,
@@ -31,7 +31,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a failed rollback hides what went wrong',
-    file: 'src/drivers/pg.ts',
+    file: 'src/drivers/sql/pg.ts',
     find: 'giveBack(client, true)\n      keepOriginal(original, error)\n      return',
     replace: 'giveBack(client, true)\n      throw error',
     test: database,
@@ -40,7 +40,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a broken client goes back into the pool',
-    file: 'src/drivers/pg-connection.ts',
+    file: 'src/drivers/sql/pg-connection.ts',
     find: 'if (!isStatementError(error)) this.#onError(error)',
     replace: 'void isStatementError',
     test: database,
@@ -49,7 +49,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a transaction that has ended can still be used',
-    file: 'src/drivers/transaction.ts',
+    file: 'src/drivers/sql/transaction.ts',
     find: 'if (this.#reason !== undefined) throw this.#reason()',
     replace: 'void this.#reason',
     test: database,
@@ -58,7 +58,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'postgres.js is told of the end of a transaction that is lost',
-    file: 'src/drivers/postgres-js-attempt.ts',
+    file: 'src/drivers/sql/postgres-js-attempt.ts',
     find: 'if (this.#rejected) return await never()\n',
     replace: '',
     test: broken,
@@ -66,7 +66,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a connection that answers nothing is waited for',
-    file: 'src/drivers/connection.ts',
+    file: 'src/drivers/sql/connection.ts',
     find: 'if (ms === undefined) return Promise.resolve(promise)',
     replace: 'if (ms !== 0) return Promise.resolve(promise)',
     test: broken,
@@ -75,7 +75,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a pooler is not noticed',
-    file: 'src/drivers/pg-connection.ts',
+    file: 'src/drivers/sql/pg-connection.ts',
     find: 'client.processID !== row?.pid',
     replace: 'false',
     test: broken,
@@ -84,7 +84,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an inner failure that was caught is forgotten',
-    file: 'src/outbox/unit-of-work.ts',
+    file: 'src/store/unit-of-work.ts',
     find: 'scope.doomed ??= { error }',
     replace: 'void error',
     test: unit,
@@ -93,7 +93,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the commit does not wait for those who joined',
-    file: 'src/outbox/unit-of-work.ts',
+    file: 'src/store/unit-of-work.ts',
     find: 'if (scope.joined !== undefined && scope.joined.size > 0) {',
     replace: 'if (scope.joined !== undefined && scope.joined.size < 0) {',
     test: unit,
@@ -102,7 +102,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'work that outlives its transaction goes on using it',
-    file: 'src/outbox/unit-of-work.ts',
+    file: 'src/store/unit-of-work.ts',
     find: 'scope.ended = true\n  return then()',
     replace: 'scope.ended = false\n  return then()',
     test: unit,
@@ -111,7 +111,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'events of an entity are forgotten before the commit',
-    file: 'src/outbox/entity.ts',
+    file: 'src/store/entity.ts',
     find: 'unit.afterCommit(clear)',
     replace: 'clear()',
     test: unit,
@@ -138,7 +138,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a handler that was given up commits after all',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: 'promised(() => next(message, inside)).then(unlessAborted)',
     replace: 'promised(() => next(message, inside))',
     test: middleware,
@@ -147,7 +147,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an ack by hand comes before the commit',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: '{ ...context, ack, tx }',
     replace: '{ ...context, tx }',
     test: middleware,
@@ -156,7 +156,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a duplicate is handled again',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: "if (answer === 'new') return next(message, context)",
     replace: "if (answer !== 'busy') return next(message, context)",
     test: middleware,
@@ -165,7 +165,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'outputs that go to the outbox are sent on as well',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: '{ topic })\n    }\n  }',
     replace: '{ topic })\n    }\n    return events as never\n  }',
     test: middleware,
@@ -174,7 +174,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'work that was told to give up keeps its transaction',
-    file: 'src/outbox/unit-of-work.ts',
+    file: 'src/store/unit-of-work.ts',
     find: 'return signal === undefined ? work : unlessAbandoned(work, scope as Scope, signal)',
     replace:
       'return signal === undefined || signal !== undefined ? work : unlessAbandoned(work, scope as Scope, signal)',
@@ -184,7 +184,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the middleware does not pass its signal to the transaction',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: '          { signal },\n',
     replace: '          {},\n',
     test: never,
@@ -193,7 +193,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a server process that waits for a lock outlives its transaction',
-    file: 'src/drivers/pg.ts',
+    file: 'src/drivers/sql/pg.ts',
     find: 'if (busy) this.#pool.query(END_BACKEND',
     replace: 'if (busy && port === 0) this.#pool.query(END_BACKEND',
     test: never,
@@ -202,7 +202,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'postgres.js does not cancel what is under way',
-    file: 'src/drivers/postgres-js-attempt.ts',
+    file: 'src/drivers/sql/postgres-js-attempt.ts',
     find: 'for (const sent of this.#underWay) cancel(sent)',
     replace: 'void cancel',
     test: never,
@@ -211,7 +211,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the pool is waited for, whatever the signal says',
-    file: 'src/drivers/connection.ts',
+    file: 'src/drivers/sql/connection.ts',
     find: 'if (signal === undefined) return promise\n  return new Promise((resolve, reject) => {\n    const giveUp',
     replace: 'if (signal !== told) return promise\n  return new Promise((resolve, reject) => {\n    const giveUp',
     test: never,
@@ -238,7 +238,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a lost connection is charged to the message',
-    file: 'src/drivers/transaction.ts',
+    file: 'src/drivers/sql/transaction.ts',
     find: 'if (this.#loss === undefined) return error\n',
     replace: 'if (this.#loss === undefined || error !== this) return error\n',
     test: lost,
@@ -247,7 +247,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a COMMIT without an answer is charged to the message',
-    file: 'src/drivers/transaction.ts',
+    file: 'src/drivers/sql/transaction.ts',
     find: 'export function commitUnknown(cause: unknown): Unavailable {\n  return new Unavailable(',
     replace:
       'export function commitUnknown(cause: unknown): Error {\n  return new ((class extends WaybillError { constructor(text: string, options: { cause: unknown }) { super("COMMIT_UNKNOWN", text, options) } }))(',
@@ -283,7 +283,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'half of a character in an attribute is changed in silence',
-    file: 'src/outbox/event-checks.ts',
+    file: 'src/store/enqueue.ts',
     find: ' && isWellFormed(value))) return',
     replace: " && isWellFormed('')))  return",
     test: 'test/memory/conformance.test.ts',
@@ -300,16 +300,16 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a TypeORM manager outside of a transaction passes',
-    file: 'src/drivers/orms.ts',
+    file: 'src/drivers/sql/orms.ts',
     find: "!isActiveRunner(given['queryRunner'])",
     replace: 'isActiveRunner(undefined)',
-    test: 'test/drivers/sql-of.test.ts',
+    test: 'test/drivers/sql/sql-of.test.ts',
     expects: 'a TypeORM EntityManager',
     needs,
   },
   {
     name: 'the key of the inbox is not made from the message',
-    file: 'src/outbox/middleware.ts',
+    file: 'src/store/middleware.ts',
     find: 'const made = key(message) ?? message',
     replace: 'const made = (key(message), message) as Identity | string',
     test: 'test/memory/conformance.test.ts',

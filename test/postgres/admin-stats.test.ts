@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { databaseOf } from '../../src/drivers/database.ts'
+import { databaseOf } from '../../src/drivers/sql/database.ts'
 import type { State } from '../../src/outbox/admin.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { scale } from '../support/scale.ts'

@@ -1,6 +1,6 @@
 /** Cleans an outbox into files until it is killed. Arguments: connection string, folder. */
 import pg from 'pg'
-import { databaseOf } from '../../src/drivers/database.ts'
+import { databaseOf } from '../../src/drivers/sql/database.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { OutboxNames } from '../../src/postgres/names.ts'
 

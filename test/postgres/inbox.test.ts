@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { classify, Message, type WaybillError } from '../../src/core/index.ts'
-import { databaseOf, sqlOf } from '../../src/drivers/database.ts'
+import { databaseOf, sqlOf } from '../../src/drivers/sql/database.ts'
 import { InboxNames, PostgresInbox } from '../../src/postgres/inbox.ts'
 import { sql } from '../../src/postgres/sql.generated.ts'
 import { drivers, type Opened } from '../drivers/drivers.ts'

@@ -1,13 +1,13 @@
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { telemetry, WaybillError } from '../../src/core/index.ts'
-import { databaseOf, sqlOf } from '../../src/drivers/database.ts'
-import type { Database, Sql } from '../../src/drivers/sql.ts'
+import { databaseOf, sqlOf } from '../../src/drivers/sql/database.ts'
+import type { Database, Sql } from '../../src/drivers/sql/sql.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { Migrations } from '../../src/postgres/migrate.ts'
-import { statements } from '../../src/postgres/migrate-statements.ts'
 import { type MigrationsOptions, outboxSchema } from '../../src/postgres/migrate-tables.ts'
 import { OutboxNames } from '../../src/postgres/names.ts'
+import { statements } from '../../src/postgres/statements.ts'
 import { catalog, KINDS, type Kind, type TestDatabase, testDatabase } from './admin-support.ts'
 
 const BOTH: MigrationsOptions = { outbox: 'outbox', inbox: 'processed_messages' }

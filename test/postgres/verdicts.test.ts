@@ -1,8 +1,8 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { encodeData, event } from '../../src/core/index.ts'
-import { transactional } from '../../src/outbox/middleware.ts'
 import { Router } from '../../src/router/index.ts'
+import { transactional } from '../../src/store/middleware.ts'
 import { scriptedSource } from '../../src/testing/index.ts'
 import { outboxOn, Placed, type TestOutbox } from './support.ts'
 

@@ -1,6 +1,6 @@
 import { beforeAll, expect, test } from 'vitest'
 import { classify } from '../../src/core/index.ts'
-import type { InboxKey } from '../../src/inbox/index.ts'
+import type { InboxKey } from '../../src/store/index.ts'
 import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 import { describeWith, service } from '../support/services.ts'
 import { ioredis, keysOf, reader, storeOf, until } from './support.ts'

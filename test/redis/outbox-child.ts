@@ -4,8 +4,8 @@
  */
 import { Redis as IoRedis } from 'ioredis'
 import { type Message, telemetry } from '../../src/core/index.ts'
-import type { RedisClient, RedisConnection } from '../../src/drivers/redis.ts'
-import { redisOf } from '../../src/drivers/redis-recognise.ts'
+import { redisOf } from '../../src/drivers/redis/recognise.ts'
+import type { RedisClient, RedisConnection } from '../../src/drivers/redis/redis.ts'
 import { type OutboxReader, Relay, type RelayOptions } from '../../src/outbox/index.ts'
 import { redis, redisOutbox } from '../../src/redis/index.ts'
 import { crashingPublisher, crashPoint } from '../../src/testing/index.ts'

@@ -1,15 +1,8 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { z } from 'zod'
-import {
-  event,
-  fromBinary,
-  fromStructured,
-  isRaw,
-  Message,
-  type RawMessage,
-  WaybillError,
-} from '../../src/core/index.ts'
+import { fromBinary, fromStructured } from '../../src/cloudevents/index.ts'
+import { event, isRaw, Message, type RawMessage, WaybillError } from '../../src/core/index.ts'
 import { deadLetter, Router } from '../../src/router/index.ts'
 import { collector, FakeClock, scriptedSource } from '../../src/testing/index.ts'
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { event, Message, Reject } from '../../src/core/index.ts'
-import { transactional } from '../../src/outbox/index.ts'
 import { correlation, type Middleware, Router, type Wrap } from '../../src/router/index.ts'
+import { transactional } from '../../src/store/index.ts'
 import { collector, scriptedSource } from '../../src/testing/index.ts'
 import { consume, context, Paid, Placed, raw, record, Sent } from './support.ts'
 

@@ -22,7 +22,7 @@ import { afterAll } from 'vitest'
 import { redis, redis6 } from '../../scripts/services/kinds/redis.ts'
 import { freePort } from '../../scripts/services/ports.ts'
 import type { Entry, Site } from '../../scripts/services/types.ts'
-import { slotOf } from '../../src/drivers/redis-slot.ts'
+import { slotOf } from '../../src/drivers/redis/slot.ts'
 import { privateServer, type Service } from './services.ts'
 import { eventually } from './wait.ts'
 

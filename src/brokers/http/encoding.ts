@@ -1,4 +1,5 @@
-import { contentMode, eventUuid, type RawMessage, STRUCTURED_TYPE, toBinary, toStructured } from '../../core/index.ts'
+import { contentMode, STRUCTURED_TYPE, toBinary, toStructured } from '../../cloudevents/index.ts'
+import { eventUuid, type RawMessage } from '../../core/index.ts'
 import { attributesText, type Secret, signatureOf } from './signature.ts'
 
 export const MODES = ['binary', 'structured'] as const

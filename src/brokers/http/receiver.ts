@@ -1,12 +1,9 @@
+import { BATCH_TYPE, contentMode, fromBinary, fromStructured } from '../../cloudevents/index.ts'
 import {
-  BATCH_TYPE,
   type Clock,
   checkOptions,
-  contentMode,
   type Duration,
   errorSummary,
-  fromBinary,
-  fromStructured,
   milliseconds,
   type RawMessage,
   systemClock,

@@ -1,3 +1,4 @@
+import { Fifo } from '../../core/fifo.ts'
 import {
   asError,
   type Clock,
@@ -14,8 +15,7 @@ import {
   wholeNumber,
 } from '../../core/index.ts'
 import { OK, type Outcome, outcomeOf, type Publisher, type Source, topicOf } from '../../flow/index.ts'
-import { sizeOf } from '../../flow/pipe-stock.ts'
-import { Fifo } from './fifo.ts'
+import { sizeOf } from '../../flow/pipe-buffer.ts'
 import type { DeadLetter, InProcessDelivery, QueueStats } from './queue.ts'
 import { Subscription } from './subscription.ts'
 

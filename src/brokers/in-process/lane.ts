@@ -1,6 +1,6 @@
+import { Fifo } from '../../core/fifo.ts'
 import type { RawMessage } from '../../core/index.ts'
 import type { Delivery } from '../../flow/index.ts'
-import { Fifo } from './fifo.ts'
 import { Heap, type Node } from './heap.ts'
 
 /** A message in a queue. */

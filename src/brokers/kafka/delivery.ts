@@ -1,6 +1,6 @@
 import { isAscii } from '../../core/data.ts'
 import { errorSummary, type RawMessage, WaybillError } from '../../core/index.ts'
-import type { KafkaRecord } from '../../drivers/kafka.ts'
+import type { KafkaRecord } from '../../drivers/kafka/kafka.ts'
 import { ONLY_FOR, sizeOf, textOf } from './encoding.ts'
 import type { GroupSettings } from './group.ts'
 import type { BadRecord, KafkaDelivery, Partition } from './partition.ts'

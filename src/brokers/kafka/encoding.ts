@@ -1,15 +1,7 @@
+import { contentMode, fromBinary, fromStructured, toBinary } from '../../cloudevents/index.ts'
 import { sameBytes } from '../../core/data.ts'
-import {
-  contentMode,
-  describe,
-  fromBinary,
-  fromStructured,
-  isJsonType,
-  type RawMessage,
-  toBinary,
-  WaybillError,
-} from '../../core/index.ts'
-import type { KafkaHeader, KafkaHeaders, KafkaRecord, OutgoingRecord } from '../../drivers/kafka.ts'
+import { describe, isJsonType, type RawMessage, WaybillError } from '../../core/index.ts'
+import type { KafkaHeader, KafkaHeaders, KafkaRecord, OutgoingRecord } from '../../drivers/kafka/kafka.ts'
 
 /** A record as an encoder makes it. Without a key, it gets that of the message. */
 export interface KafkaEncoded {

@@ -1,5 +1,5 @@
 import { telemetry } from '../../core/index.ts'
-import type { KafkaAdmin, KafkaConsumer, KafkaOffset, KafkaPlace } from '../../drivers/kafka.ts'
+import type { KafkaAdmin, KafkaConsumer, KafkaOffset, KafkaPlace } from '../../drivers/kafka/kafka.ts'
 import { deliveryOf, isForOthers } from './delivery.ts'
 import { CLOSED, type GroupSettings, markOf, openMark } from './group.ts'
 import { type BadRecord, type KafkaDelivery, Partition, placeKey } from './partition.ts'

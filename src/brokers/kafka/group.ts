@@ -1,5 +1,5 @@
 import type { Clock } from '../../core/index.ts'
-import type { KafkaAdmin, KafkaClient } from '../../drivers/kafka.ts'
+import type { KafkaAdmin, KafkaClient } from '../../drivers/kafka/kafka.ts'
 import type { Decoder } from './encoding.ts'
 import type { Sender } from './sender.ts'
 

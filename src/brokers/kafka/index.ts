@@ -15,10 +15,8 @@ export type {
   NewTopic,
   OutgoingRecord,
   ProducerSettings,
-} from '../../drivers/kafka.ts'
-export type { KafkaLike } from '../../drivers/kafka-recognise.ts'
-export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
-export type { KafkaDecode, KafkaEncode, KafkaEncoded } from './encoding.ts'
+} from '../../drivers/kafka/kafka.ts'
+export type { KafkaLike } from '../../drivers/kafka/recognise.ts'
 export {
   type CreateTopics,
   Kafka,
@@ -26,7 +24,9 @@ export {
   type KafkaPublisherOptions,
   type KafkaSourceOptions,
   kafka,
-} from './kafka.ts'
+} from './broker.ts'
+export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
+export type { KafkaDecode, KafkaEncode, KafkaEncoded } from './encoding.ts'
 export type { KafkaDelivery } from './partition.ts'
 export type { KafkaSession } from './session.ts'
 export type { KafkaSource } from './source.ts'

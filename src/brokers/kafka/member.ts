@@ -1,5 +1,5 @@
 import { telemetry, WaybillError } from '../../core/index.ts'
-import type { ConsumerEvents, KafkaBatch, KafkaConsumer, KafkaPlace } from '../../drivers/kafka.ts'
+import type { ConsumerEvents, KafkaBatch, KafkaConsumer, KafkaPlace } from '../../drivers/kafka/kafka.ts'
 import { Waiters } from '../../flow/index.ts'
 import { beginGeneration, type Generation } from './generation.ts'
 import type { GroupSettings } from './group.ts'

@@ -1,5 +1,5 @@
 import type { RawMessage } from '../../core/index.ts'
-import type { KafkaPlace, KafkaRecord } from '../../drivers/kafka.ts'
+import type { KafkaPlace, KafkaRecord } from '../../drivers/kafka/kafka.ts'
 import type { Delivery } from '../../flow/index.ts'
 
 export interface KafkaDelivery extends Delivery {

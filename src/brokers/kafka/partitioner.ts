@@ -1,4 +1,4 @@
-import type { OutgoingRecord } from '../../drivers/kafka.ts'
+import type { OutgoingRecord } from '../../drivers/kafka/kafka.ts'
 
 /**
  * The partition of a record. A key always has the same, and the same as with Java's clients, as long as the number of

@@ -1,5 +1,5 @@
 import { encodeData, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
-import { isRefusal, type KafkaAdmin, type OutgoingRecord, refusal } from '../../drivers/kafka.ts'
+import { isRefusal, type KafkaAdmin, type OutgoingRecord, refusal } from '../../drivers/kafka/kafka.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { type Encoder, sizeOf } from './encoding.ts'
 import type { Sender } from './sender.ts'

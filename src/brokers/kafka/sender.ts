@@ -1,5 +1,5 @@
 import { type Clock, Unavailable } from '../../core/index.ts'
-import type { KafkaClient, KafkaProducer, OutgoingRecord } from '../../drivers/kafka.ts'
+import type { KafkaClient, KafkaProducer, OutgoingRecord } from '../../drivers/kafka/kafka.ts'
 import { partitioner } from './partitioner.ts'
 
 /**

@@ -1,5 +1,5 @@
 import { telemetry, WaybillError } from '../../core/index.ts'
-import { isRefusal, type OutgoingRecord } from '../../drivers/kafka.ts'
+import { isRefusal, type OutgoingRecord } from '../../drivers/kafka/kafka.ts'
 import { type Demand, type Session, type Settled, Waiters } from '../../flow/index.ts'
 import { Commits } from './commits.ts'
 import { letterOf } from './dead-letters.ts'

@@ -5,8 +5,8 @@ import type { GroupSettings } from './group.ts'
 import { Member } from './member.ts'
 import type { KafkaDelivery } from './partition.ts'
 import { KafkaSession } from './session.ts'
+import { letterTopic, needTopics } from './setup.ts'
 import { type PartitionStats, statsOf } from './stats.ts'
-import { letterTopic, needTopics } from './topics.ts'
 
 /** How long a member whose session was lost waits for the next one, before it leaves the group. */
 const LINGER = 60_000

@@ -1,6 +1,6 @@
 import { WaybillError } from '../../core/index.ts'
-import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats.ts'
-import type { NatsLink } from '../../drivers/nats-link.ts'
+import type { NatsLink } from '../../drivers/nats/link.ts'
+import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats/nats.ts'
 
 /** A stream's configuration as JetStream has it; times are nanoseconds. Only what we look at. */
 export interface StreamConfig {

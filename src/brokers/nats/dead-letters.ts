@@ -1,7 +1,7 @@
 import { checkOptions, MAX_ERROR_LENGTH, type RawMessage, WaybillError, wholeNumber } from '../../core/index.ts'
-import { headerBytes, headerEntries } from '../../drivers/nats.ts'
+import { headerBytes, headerEntries } from '../../drivers/nats/nats.ts'
 import { type JetStreamApi, parsed, type StoredMessage } from './api.ts'
-import type { DeadMessage, GroupSettings } from './group.ts'
+import type { DeadMessage, GroupSettings } from './member.ts'
 
 /** A message that was given up: as it came, and why. */
 export interface DeadLetter {

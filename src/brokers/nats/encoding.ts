@@ -1,5 +1,6 @@
-import { contentMode, fromBinary, fromStructured, type RawMessage, toBinary, WaybillError } from '../../core/index.ts'
-import type { NatsMessage } from '../../drivers/nats.ts'
+import { contentMode, fromBinary, fromStructured, toBinary } from '../../cloudevents/index.ts'
+import { type RawMessage, WaybillError } from '../../core/index.ts'
+import type { NatsMessage } from '../../drivers/nats/nats.ts'
 
 /** A message as NATS has it. */
 export interface NatsEnvelope {

@@ -1,4 +1,4 @@
-import type { NatsDelivery } from './group.ts'
+import type { NatsDelivery } from './member.ts'
 
 /**
  * What one session was given and has not settled, in the order it came: in hand, in stock, or being looked at. A list,

@@ -1,9 +1,9 @@
 /** `waybill/nats`: NATS JetStream as a broker. */
-export type { NatsConnectionLike, NatsLike } from '../../drivers/nats.ts'
+export type { NatsConnectionLike, NatsLike } from '../../drivers/nats/nats.ts'
+export { Nats, type NatsOptions, type NatsPublisherOptions, type NatsSourceOptions, nats } from './broker.ts'
 export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
 export type { NatsDecode, NatsEncode, NatsEnvelope } from './encoding.ts'
-export type { NatsDelivery } from './group.ts'
-export { Nats, type NatsOptions, type NatsPublisherOptions, type NatsSourceOptions, nats } from './nats.ts'
+export type { NatsDelivery } from './member.ts'
 export type { NatsPublisher } from './publisher.ts'
 export type { NatsStreamOptions } from './settings.ts'
 export type { NatsSource } from './source.ts'

@@ -1,8 +1,9 @@
 import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
-import { headerRecord, type NatsMessage } from '../../drivers/nats.ts'
+import { headerRecord, type NatsMessage } from '../../drivers/nats/nats.ts'
 import { type Demand, takeFrom } from '../../flow/index.ts'
 import { ONLY } from './dead-letters.ts'
 import { sizeOf } from './encoding.ts'
+import { Held } from './held.ts'
 import {
   ACK,
   type DeadMessage,
@@ -12,8 +13,7 @@ import {
   nak,
   positionOf,
   TERM,
-} from './group.ts'
-import { Held } from './held.ts'
+} from './member.ts'
 
 /** How long a dead message waits that does not fit into the dead letters. */
 export const TOO_LARGE_AGAIN = 600_000

@@ -1,11 +1,11 @@
 import { encodeData, type RawMessage, Reject, Unavailable, WaybillError } from '../../core/index.ts'
-import { headerBytes, JetStreamError, NoResponders } from '../../drivers/nats.ts'
-import type { Answer, NatsClient, NatsLink, Question } from '../../drivers/nats-link.ts'
+import type { Answer, NatsClient, NatsLink, Question } from '../../drivers/nats/link.ts'
+import { headerBytes, JetStreamError, NoResponders } from '../../drivers/nats/nats.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { JetStreamApi, parsed, type StreamConfig } from './api.ts'
-import { ensureStream } from './checks.ts'
 import { messageId, type NatsEncode } from './encoding.ts'
 import { covers } from './settings.ts'
+import { ensureStream } from './setup.ts'
 
 /** So many, and so many bytes, may be on their way at once. */
 const IN_FLIGHT = 1000

@@ -1,11 +1,11 @@
-import type { NatsClient } from '../../drivers/nats-link.ts'
+import type { NatsClient } from '../../drivers/nats/link.ts'
 import type { Source } from '../../flow/index.ts'
 import { JetStreamApi, type StreamConfig } from './api.ts'
-import { ensureConsumer, ensureDeadStream, ensureStream, type WantedConsumer } from './checks.ts'
 import { type DeadLetter, type DeadLetterOptions, deadLettersOf, discardLetter, rearmLetter } from './dead-letters.ts'
-import type { GroupSettings, NatsDelivery } from './group.ts'
+import type { GroupSettings, NatsDelivery } from './member.ts'
 import { NatsSession } from './session.ts'
 import { NANOSECONDS } from './settings.ts'
+import { ensureConsumer, ensureDeadStream, ensureStream, type WantedConsumer } from './setup.ts'
 import { type NatsStats, statsOf } from './stats.ts'
 
 export interface SourceParts {

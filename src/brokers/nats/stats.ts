@@ -1,5 +1,5 @@
 import type { JetStreamApi } from './api.ts'
-import type { GroupSettings } from './group.ts'
+import type { GroupSettings } from './member.ts'
 
 /** How a group stands. */
 export interface NatsStats {

@@ -1,6 +1,6 @@
 import { checkOptions, type RawMessage, wholeNumber } from '../../core/index.ts'
 import type { AmqpChannel, AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
-import { attemptsOf, deathsOf, HEADER, rearmedCopy } from './copies.ts'
+import { attemptsOf, deathsOf, HEADER, rearmedCopy } from './republish.ts'
 import type { Sender } from './sender.ts'
 import type { SourceSettings } from './source.ts'
 

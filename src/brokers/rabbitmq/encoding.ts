@@ -1,14 +1,5 @@
-import {
-  contentMode,
-  describe,
-  type ExtensionValue,
-  fromBinary,
-  fromStructured,
-  Message,
-  type RawMessage,
-  toBinary,
-  WaybillError,
-} from '../../core/index.ts'
+import { contentMode, fromBinary, fromStructured, toBinary } from '../../cloudevents/index.ts'
+import { describe, type ExtensionValue, Message, type RawMessage, WaybillError } from '../../core/index.ts'
 import type { AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
 
 /** A message as AMQP has it: what is published, besides where to. */

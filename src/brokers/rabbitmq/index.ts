@@ -8,15 +8,15 @@ export type {
   AmqpProperties,
   AmqpSocketOptions,
 } from '../../drivers/amqp.ts'
-export type { DeadLetter, DeadLetterOptions, WhichDead } from './dead-letters.ts'
-export type { AmqpContent, RabbitmqDecode, RabbitmqEncode } from './encoding.ts'
-export type { RabbitmqPublisher } from './publisher.ts'
 export {
   Rabbitmq,
   type RabbitmqOptions,
   type RabbitmqPublisherOptions,
   type RabbitmqSourceOptions,
   rabbitmq,
-} from './rabbitmq.ts'
+} from './broker.ts'
+export type { DeadLetter, DeadLetterOptions, WhichDead } from './dead-letters.ts'
+export type { AmqpContent, RabbitmqDecode, RabbitmqEncode } from './encoding.ts'
+export type { RabbitmqPublisher } from './publisher.ts'
 export type { RabbitmqDelivery } from './session.ts'
 export type { QueueStats, RabbitmqSource } from './source.ts'

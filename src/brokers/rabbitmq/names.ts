@@ -1,5 +1,5 @@
 import { type Duration, describe, milliseconds, WaybillError } from '../../core/index.ts'
-import type { RetryQueue } from './topology.ts'
+import type { RetryQueue } from './setup.ts'
 
 /** Text that is not empty (unless `empty`), and short enough for AMQP. */
 export function checkedName(where: string, name: unknown, { empty = false } = {}): string {

@@ -8,7 +8,7 @@ import { type DeadLetter, type DeadLetterOptions, DeadLetters, type WhichDead } 
 import type { RabbitmqDecode } from './encoding.ts'
 import type { Sender } from './sender.ts'
 import { type RabbitmqDelivery, RabbitmqSession } from './session.ts'
-import type { QueuePlan, Topology } from './topology.ts'
+import type { QueuePlan, Topology } from './setup.ts'
 
 /** A source's options, checked, with their defaults. */
 export interface SourceSettings {

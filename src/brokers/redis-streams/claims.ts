@@ -1,4 +1,4 @@
-import { type Claimed, type GroupMember, type GroupSettings, PAGE, type Stream } from './group.ts'
+import { type Claimed, type GroupMember, type GroupSettings, PAGE, type Stream } from './member.ts'
 import { RETURNED } from './scripts.ts'
 import { Sweep, tellLost } from './sweep.ts'
 

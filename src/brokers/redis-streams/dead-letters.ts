@@ -1,7 +1,7 @@
 import { checkOptions, type RawMessage, wholeNumber } from '../../core/index.ts'
-import { listOf, type RedisCommands, type RedisReply, textOf } from '../../drivers/redis.ts'
+import { listOf, type RedisCommands, type RedisReply, textOf } from '../../drivers/redis/redis.ts'
 import { recordOf } from './encoding.ts'
-import type { GroupSettings } from './group.ts'
+import type { GroupSettings } from './member.ts'
 
 /** An entry that was given up: its fields as they were, and why. */
 export interface DeadLetter {

@@ -1,8 +1,7 @@
 /** `waybill/redis-streams`: Redis Streams as a broker. */
-export type { RedisClient, RedisConnection } from '../../drivers/redis.ts'
-export type { RedisLike } from '../../drivers/redis-recognise.ts'
-export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
-export type { StreamDecode, StreamEncode, StreamFields } from './encoding.ts'
+
+export type { RedisLike } from '../../drivers/redis/recognise.ts'
+export type { RedisClient, RedisConnection } from '../../drivers/redis/redis.ts'
 export {
   RedisStreams,
   type RedisStreamsOptions,
@@ -10,7 +9,9 @@ export {
   type StreamsPublisherOptions,
   type StreamsSourceOptions,
   type TrimmerOptions,
-} from './redis-streams.ts'
+} from './broker.ts'
+export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
+export type { StreamDecode, StreamEncode, StreamFields } from './encoding.ts'
 export type { StreamDelivery } from './session.ts'
 export type { StreamsSource } from './source.ts'
 export type { StreamStats } from './stats.ts'

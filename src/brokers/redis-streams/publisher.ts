@@ -1,4 +1,6 @@
 import { encodeData, type RawMessage, WaybillError, warnOnce } from '../../core/index.ts'
+import { checkServer, type Durability } from '../../drivers/redis/checks.ts'
+import type { SteadyRedis } from '../../drivers/redis/reconnecting.ts'
 import {
   isServerTrouble,
   isWrongServer,
@@ -8,13 +10,11 @@ import {
   type RedisConnection,
   RedisError,
   textOf,
-} from '../../drivers/redis.ts'
-import { checkServer, type Durability } from '../../drivers/redis-checks.ts'
-import type { SteadyRedis } from '../../drivers/redis-steady.ts'
-import { copiedScript } from '../../drivers/redis-wait.ts'
+} from '../../drivers/redis/redis.ts'
+import { copiedScript } from '../../drivers/redis/wait.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
-import { STAKES } from './checks.ts'
 import { scripts } from './scripts.ts'
+import { STAKES } from './setup.ts'
 
 /** One script appends at most so many: Redis does nothing else meanwhile. */
 const AT_ONCE = 500

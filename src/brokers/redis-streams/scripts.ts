@@ -1,4 +1,4 @@
-import { redisScript } from '../../drivers/redis-connection.ts'
+import { redisScript } from '../../drivers/redis/connection.ts'
 import { lua } from './lua.generated.ts'
 
 /** Owns what was given back. Its entries are due when they have been idle for `DUE`; see lua/claim.lua. */

@@ -1,10 +1,10 @@
 import { errorSummary, type RawMessage, type Settlement, telemetry, WaybillError } from '../../core/index.ts'
-import { isKind, isWrongServer, type RedisConnection, type RedisReply } from '../../drivers/redis.ts'
+import { isKind, isWrongServer, type RedisConnection, type RedisReply } from '../../drivers/redis/redis.ts'
 import { type Delivery, type Demand, type Session, type Settled, takeFrom, Waiters } from '../../flow/index.ts'
 import { Claims, type Predecessor } from './claims.ts'
 import { sizeOf } from './encoding.ts'
-import { type DeadEntry, type GivenBack, GroupMember, type GroupSettings, type Stream } from './group.ts'
-import { StreamReader } from './reader.ts'
+import { type DeadEntry, type GivenBack, GroupMember, type GroupSettings, type Stream } from './member.ts'
+import { StreamReader } from './pull.ts'
 
 export interface StreamDelivery extends Delivery {
   readonly stream: Stream

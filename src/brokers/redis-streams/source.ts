@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import { Unavailable, WaybillError } from '../../core/index.ts'
+import { checkServer, type Durability, isUnknownCommand, unsupported } from '../../drivers/redis/checks.ts'
+import type { SteadyRedis } from '../../drivers/redis/reconnecting.ts'
 import {
   isKind,
   listOf,
@@ -9,16 +11,14 @@ import {
   type RedisConnection,
   RedisError,
   textOf,
-} from '../../drivers/redis.ts'
-import { checkServer, type Durability, isUnknownCommand, unsupported } from '../../drivers/redis-checks.ts'
-import type { SteadyRedis } from '../../drivers/redis-steady.ts'
+} from '../../drivers/redis/redis.ts'
 import type { Source } from '../../flow/index.ts'
-import { STAKES } from './checks.ts'
 import type { Predecessor } from './claims.ts'
 import { type DeadLetter, type DeadLetterOptions, deadLettersOf } from './dead-letters.ts'
-import type { GroupSettings } from './group.ts'
+import type { GroupSettings } from './member.ts'
 import { DUE, RETURNED, scripts } from './scripts.ts'
 import { type StreamDelivery, StreamSession } from './session.ts'
+import { STAKES } from './setup.ts'
 import { type StreamStats, statsOf } from './stats.ts'
 
 /** A consumer group, as a source. Every session is a consumer of its own. */

@@ -1,5 +1,5 @@
-import { listOf, numberOf, type RedisCommands, textOf } from '../../drivers/redis.ts'
-import type { GroupSettings } from './group.ts'
+import { listOf, numberOf, type RedisCommands, textOf } from '../../drivers/redis/redis.ts'
+import type { GroupSettings } from './member.ts'
 import { RETURNED, scripts } from './scripts.ts'
 
 /** How a group stands in one stream. */

@@ -1,5 +1,5 @@
 import { telemetry } from '../../core/index.ts'
-import type { Claimed, GroupMember, GroupSettings, Stream } from './group.ts'
+import type { Claimed, GroupMember, GroupSettings, Stream } from './member.ts'
 
 /** At most so many pages in one go, so that a take answers. */
 const PAGES = 50

@@ -1,7 +1,7 @@
 import { beforeAll, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { systemClock } from '../../../src/core/index.ts'
-import { slotOf } from '../../../src/drivers/redis-slot.ts'
+import { slotOf } from '../../../src/drivers/redis/slot.ts'
 import { brokerSuite } from '../../../src/testing/index.ts'
 import { admin, cluster, eventually, spread } from '../../support/redis-topologies.ts'
 import { topologyDrivers } from '../../support/scale.ts'

@@ -1,5 +1,5 @@
-import type { RedisClient, RedisConnection } from '../../../src/drivers/redis.ts'
-import { redisOf } from '../../../src/drivers/redis-recognise.ts'
+import { redisOf } from '../../../src/drivers/redis/recognise.ts'
+import type { RedisClient, RedisConnection } from '../../../src/drivers/redis/redis.ts'
 import { crashPoint, crashPoints } from '../../../src/testing/index.ts'
 
 /** Where a service can be killed: around each script it runs, and between the steps of its handler. */

@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
-import { fromStructured } from '../../../src/core/index.ts'
+import { fromStructured } from '../../../src/cloudevents/index.ts'
 import { runScript } from '../../../src/testing/index.ts'
 import { ioredis, reader, until } from '../support.ts'
 import { order, type ServiceSettings } from './service.ts'

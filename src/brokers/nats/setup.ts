@@ -1,0 +1,151 @@
+import { WaybillError, warnOnce } from '../../core/index.ts'
+import { JetStreamError } from '../../drivers/nats/nats.ts'
+import type { ConsumerConfig, ConsumerInfo, JetStreamApi, StreamConfig, StreamInfo } from './api.ts'
+import { covers, NANOSECONDS } from './settings.ts'
+
+/** The stream as it is: made when that was asked for and it was not there, otherwise compared with what was asked for. */
+export async function ensureStream(
+  api: JetStreamApi,
+  where: string,
+  name: string,
+  wanted: StreamConfig | undefined,
+): Promise<StreamInfo> {
+  await api.checkEnabled(where)
+  const found = (await api.stream(name)) ?? (wanted === undefined ? undefined : await create(api, where, wanted))
+  if (found === undefined) {
+    throw new WaybillError(
+      'NO_STREAM',
+      `${where}: there is no stream ${name}; make it, or let it be made by the option create: { subjects: […] }`,
+    )
+  }
+  const { config } = found
+  if (wanted !== undefined) compare(where, `stream ${name}`, config, wanted)
+  if (config.mirror !== undefined)
+    throw new WaybillError('WRONG_STREAM', `${where}: stream ${name} is a mirror, and takes nothing in`)
+  if (config.no_ack) {
+    const what = 'has no_ack set, so that nobody learns whether a message has arrived; remove it'
+    throw new WaybillError('WRONG_STREAM', `${where}: stream ${name} ${what}`)
+  }
+  for (const danger of dangers(config)) warnOnce(where, `stream ${name}: ${danger}`)
+  return found
+}
+
+async function create(api: JetStreamApi, where: string, wanted: StreamConfig): Promise<StreamInfo> {
+  try {
+    return await api.createStream({ ...wanted, allow_direct: true })
+  } catch (error) {
+    if (!(error instanceof JetStreamError)) throw error
+    throw new WaybillError('WRONG_STREAM', `${where}: stream ${wanted.name} cannot be made: ${error.message}`, {
+      cause: error,
+    })
+  }
+}
+
+/** What differs, all of it in one error: asking again for each would be a guessing game. */
+function compare(where: string, what: string, is: object, wanted: object): void {
+  const differences = Object.entries(wanted).flatMap(([name, value]) => {
+    const found = (is as Record<string, unknown>)[name]
+    return text(found) === text(value) ? [] : [`${name} is ${text(found)}, not ${text(value)}`]
+  })
+  if (differences.length === 0) return
+  throw new WaybillError(
+    'DIFFERENT_CONFIG',
+    `${where}: ${what} exists and is different: ${differences.join('; ')}. Change it with your tools, or ask for what is there`,
+  )
+}
+
+function text(value: unknown): string {
+  return value === undefined ? 'not set' : JSON.stringify(value)
+}
+
+/** Settings that lose what the server has acknowledged. */
+function dangers(config: StreamConfig): string[] {
+  const problems: string[] = []
+  const limited = [config.max_msgs, config.max_bytes, config.max_msgs_per_subject].some((limit) => (limit ?? -1) > 0)
+  if (limited && config.discard !== 'new') {
+    problems.push('when it is full the oldest messages are removed, handled or not; set discard to new')
+  }
+  if ((config.max_age ?? 0) > 0) {
+    const hours = Math.round(config.max_age! / NANOSECONDS / 36_000) / 100
+    problems.push(`messages are removed after ${hours} h (max_age), handled or not: a group that is behind loses them`)
+  }
+  if (config.storage === 'memory')
+    problems.push('it is kept in memory: what was acknowledged is lost when the server ends')
+  return problems
+}
+
+/** Where dead letters go, and notes of what was given back: one message for each subject. */
+export function deadStreamConfig(name: string, like: StreamConfig): StreamConfig {
+  const { storage = 'file', num_replicas = 1 } = like
+  return { name, subjects: [`${name}.>`], storage, num_replicas, max_msgs_per_subject: 1, retention: 'limits' }
+}
+
+export async function ensureDeadStream(
+  api: JetStreamApi,
+  where: string,
+  name: string,
+  like: StreamConfig,
+  creates: boolean,
+): Promise<void> {
+  const wanted = deadStreamConfig(name, like)
+  const found = (await api.stream(name)) ?? (creates ? await create(api, where, wanted) : undefined)
+  if (found === undefined) {
+    throw new WaybillError(
+      'NO_STREAM',
+      `${where}: there is no stream ${name} for dead letters; make it with subjects ${name}.> and max_msgs_per_subject 1, ` +
+        'or let it be made by the option create: true',
+    )
+  }
+  const { subjects = [], max_msgs_per_subject, discard, ...limits } = found.config
+  const removes =
+    (limits.max_age ?? 0) > 0 || (discard !== 'new' && Math.max(limits.max_msgs ?? -1, limits.max_bytes ?? -1) > 0)
+  if (removes) warnOnce(where, `stream ${name}: its limits remove dead letters that nobody has looked at`)
+  if (subjects.some((subject) => covers(subject, `${name}.>`)) && max_msgs_per_subject === 1) return
+  throw new WaybillError(
+    'DIFFERENT_CONFIG',
+    `${where}: stream ${name} cannot hold dead letters: it must take the subjects ${name}.> and keep one message for each ` +
+      `(max_msgs_per_subject 1), but takes ${subjects.join(', ') || 'none'} and keeps ${max_msgs_per_subject}`,
+  )
+}
+
+export interface WantedConsumer {
+  readonly config: ConsumerConfig
+  /** What was said, and must be so where the consumer exists; the rest is only for making it. */
+  readonly said: Partial<ConsumerConfig>
+  readonly creates: boolean
+}
+
+/** The durable consumer, made or compared. Answers it, and whether it was made now. */
+export async function ensureConsumer(
+  api: JetStreamApi,
+  where: string,
+  stream: string,
+  { config, said, creates }: WantedConsumer,
+): Promise<{ info: ConsumerInfo; made: boolean }> {
+  const name = config.durable_name!
+  const found = await api.consumer(stream, name)
+  if (found === undefined && !creates) {
+    throw new WaybillError(
+      'NO_CONSUMER',
+      `${where}: stream ${stream} has no consumer ${name}; make a durable pull consumer with explicit acks and max_deliver -1, ` +
+        'or let it be made by the option create: true',
+    )
+  }
+  const info = found ?? (await api.createConsumer(stream, config))
+  const { deliver_subject, ack_policy, max_deliver = -1, filter_subjects } = info.config
+  const problems: string[] = []
+  if (deliver_subject !== undefined) problems.push('it pushes (deliver_subject), and must be a pull consumer')
+  if (ack_policy !== 'explicit') problems.push(`its ack_policy is ${ack_policy}, and must be explicit`)
+  if (max_deliver !== -1) {
+    problems.push(
+      `its max_deliver is ${max_deliver}: after so many deliveries JetStream gives a message to nobody, and tells it by an ` +
+        'advisory only. It must be -1; attempts are counted here',
+    )
+  }
+  if (filter_subjects !== undefined) problems.push('it has filter_subjects; only one filter_subject is known here')
+  if (problems.length > 0) {
+    throw new WaybillError('DIFFERENT_CONFIG', `${where}: consumer ${name} cannot be used: ${problems.join('; ')}`)
+  }
+  if (found !== undefined) compare(where, `consumer ${name}`, found.config, said)
+  return { info, made: found === undefined }
+}

@@ -1,0 +1,247 @@
+import {
+  type BackoffOptions,
+  backoff,
+  type Clock,
+  checkOptions,
+  type Duration,
+  describe,
+  milliseconds,
+  oneOf,
+  type Random,
+  type RawMessage,
+  systemClock,
+  WaybillError,
+  wholeNumber,
+} from '../../core/index.ts'
+import type { AmqpClient } from '../../drivers/amqp.ts'
+import { SteadyAmqp } from '../../drivers/amqp-steady.ts'
+import { type Outcome, type Phase, type Publisher, type Stoppable, topicOf } from '../../flow/index.ts'
+import { decode, encode, type RabbitmqDecode, type RabbitmqEncode } from './encoding.ts'
+import { checkedName, checkedUrls, retryQueuesOf, urlWith } from './names.ts'
+import { RabbitmqPublisher } from './publisher.ts'
+import { Sender, type SenderSettings } from './sender.ts'
+import { Topology } from './setup.ts'
+import { RabbitmqSource } from './source.ts'
+
+export interface RabbitmqOptions {
+  /** amqplib, as imported; or anything with its `connect(url, socketOptions)`. */
+  client: AmqpClient
+  /** `amqp://user:password@host/vhost`, or `amqps:`; several are nodes of one cluster, tried in turn. */
+  url: string | readonly string[]
+  /** Where messages are published, and where queues are bound. A topic exchange, where it is declared by us. */
+  exchange: string
+  name?: string
+  /**
+   * Declare exchanges, queues and bindings, with every new connection. Default false: they are looked for, and what is
+   * missing is an error.
+   */
+  declare?: boolean
+  /** How long connecting, or an answer of the server, may take. Default 10 s. */
+  timeout?: Duration
+  /** The pause before the next attempt to connect. Default 1 s doubling to 30 s, with up to 1 s of jitter. */
+  reconnect?: BackoffOptions
+  /** Default: CloudEvents in binary mode. */
+  encode?: RabbitmqEncode
+  decode?: RabbitmqDecode
+  clock?: Clock
+  random?: Random
+}
+
+export interface RabbitmqPublisherOptions {
+  /** Another exchange; `''` is the default exchange, where topics are names of queues. */
+  exchange?: string
+  /** The routing key: one for all, or by message. Default: what an outbox said, or else the message's type. */
+  topic?: string | ((message: RawMessage) => string)
+  /**
+   * What a message is that no queue takes: `failed` (default: it is tried again, for a queue may be bound meanwhile),
+   * `rejected`, or `ok`: nobody is interested, and that is fine.
+   */
+  unroutable?: 'failed' | 'rejected' | 'ok'
+  /** How long a confirm may take. Default 30 s. */
+  confirm?: Duration
+}
+
+export interface RabbitmqSourceOptions {
+  queue: string
+  /** What the queue gets of the exchange: topics, or patterns over their dotted parts. Default: all of it. */
+  topics?: readonly string[]
+  exchange?: string
+  /** How many unacked messages the server gives at most. Default 20. */
+  prefetch?: number
+  /** How many are handled at once, unless the consumer says otherwise. Default 5. */
+  workers?: number
+  /** How long one may take, unless the consumer says otherwise. Default 30 s. */
+  timeout?: Duration
+  /** How often one is tried in all, unless the consumer says otherwise. Default 5. */
+  attempts?: number
+  /** How many deliveries the server allows a message whose consumers die with it. Default 20. */
+  deliveryLimit?: number
+  /** Queues in which retries wait, by the longest time each is for. Default 1 s, 10 s, 1 min, 10 min. */
+  retryDelays?: readonly Duration[]
+  /** The exchange and the queue for what was given up. Default `<exchange>.dead` and `<queue>.dead`. */
+  deadLetter?: { exchange?: string; queue?: string }
+  /** How many messages the queue takes; a publish beyond that is refused. Default: no limit. */
+  maxLength?: number
+  /** One consumer at a time, the others stand by: for order across consumers. */
+  singleActive?: boolean
+}
+
+const SOURCE_OPTIONS = [
+  'queue',
+  'topics',
+  'exchange',
+  'prefetch',
+  'workers',
+  'timeout',
+  'attempts',
+  'deliveryLimit',
+  'retryDelays',
+  'deadLetter',
+  'maxLength',
+  'singleActive',
+]
+
+/** RabbitMQ as a broker: publishers, sources, and itself a publisher. Nothing is connected before it is needed. */
+export class Rabbitmq implements Publisher, Stoppable {
+  readonly name: string
+  readonly features = {} as const
+  /** As a member of `run`: after consumers and relays. */
+  readonly phase: Phase = 'connections'
+  readonly #options: RabbitmqOptions
+  readonly #exchange: string
+  readonly #clock: Clock
+  readonly #timeout: number
+  /** Apart, since a server that is short of memory stops listening to connections that publish. */
+  readonly #publishing: SteadyAmqp
+  readonly #consuming: SteadyAmqp
+  readonly #publisher: RabbitmqPublisher
+
+  constructor(options: RabbitmqOptions) {
+    const where = 'rabbitmq'
+    const names = ['client', 'url', 'exchange', 'name', 'declare', 'timeout', 'reconnect', 'encode', 'decode']
+    checkOptions(where, options, [...names, 'clock', 'random'])
+    if (typeof options.client?.connect !== 'function') {
+      const text = `${where}: client: ${describe(options.client)} has no connect(); give amqplib, as imported`
+      throw new WaybillError('INVALID_OPTION', text)
+    }
+    const urls = checkedUrls(where, options.url)
+    this.#options = options
+    this.name = options.name ?? 'rabbitmq'
+    this.#exchange = checkedName(`${where}: exchange`, options.exchange, { empty: true })
+    this.#clock = options.clock ?? systemClock
+    this.#timeout = milliseconds(options.timeout ?? '10s', `${where}: timeout`)
+    const random = options.random === undefined ? {} : { random: options.random }
+    const usual = { min: '1s', max: '30s', jitter: '1s', ...random } as const
+    const pause = backoff(options.reconnect, `${where}: reconnect`, usual)
+    const steady = (role: string) =>
+      new SteadyAmqp({
+        client: options.client,
+        urls: urls.map(urlWith),
+        name: `waybill-${this.name}-${role}`,
+        timeout: this.#timeout,
+        backoff: pause,
+        clock: this.#clock,
+      })
+    this.#publishing = steady('publishing')
+    this.#consuming = steady('consuming')
+    this.#publisher = this.publisher()
+  }
+
+  publisher(options: RabbitmqPublisherOptions = {}): RabbitmqPublisher {
+    const where = `publisher ${this.name}`
+    checkOptions(where, options, ['exchange', 'topic', 'unroutable', 'confirm'])
+    const exchange = checkedName(`${where}: exchange`, options.exchange ?? this.#exchange, { empty: true })
+    const { topic = topicOf } = options
+    const chosen = typeof topic === 'function' ? topic : () => topic
+    if (typeof topic !== 'function') checkedName(`${where}: topic`, topic)
+    const topology = this.#topology(this.#publishing, where)
+    return new RabbitmqPublisher({
+      name: this.name,
+      exchange,
+      topicOf: (message) => checkedName(`${where}: topic`, chosen(message)),
+      encode: this.#options.encode ?? encode,
+      unroutable: oneOf(`${where}: unroutable`, options.unroutable ?? 'failed', ['failed', 'rejected', 'ok']),
+      sender: this.#sender(where, (open) => topology.exchange(open, exchange), options.confirm),
+    })
+  }
+
+  source(options: RabbitmqSourceOptions): RabbitmqSource {
+    checkOptions('rabbitmq source', options, SOURCE_OPTIONS)
+    const queue = checkedName('rabbitmq source: queue', options.queue)
+    const where = `source ${queue}`
+    checkOptions(`${where}: deadLetter`, options.deadLetter, ['exchange', 'queue'])
+    const exchange = checkedName(`${where}: exchange`, options.exchange ?? this.#exchange, { empty: true })
+    const dead = options.deadLetter ?? {}
+    const { topics = ['#'], maxLength } = options
+    if (!Array.isArray(topics)) {
+      throw new WaybillError('INVALID_OPTION', `${where}: topics must be a list of names or patterns`)
+    }
+    const plan = {
+      name: queue,
+      exchange,
+      topics: topics.map((topic) => checkedName(`${where}: topics`, topic)),
+      deadExchange: checkedName(`${where}: deadLetter.exchange`, dead.exchange ?? `${exchange || queue}.dead`),
+      deadQueue: checkedName(`${where}: deadLetter.queue`, dead.queue ?? `${queue}.dead`),
+      retryQueues: retryQueuesOf(where, queue, options.retryDelays ?? ['1s', '10s', '1m', '10m']),
+      deliveryLimit: wholeNumber(`${where}: deliveryLimit`, options.deliveryLimit ?? 20),
+      maxLength: maxLength === undefined ? undefined : wholeNumber(`${where}: maxLength`, maxLength),
+      singleActive: options.singleActive ?? false,
+    }
+    if (plan.deadQueue === queue) {
+      throw new WaybillError('INVALID_OPTION', `${where}: deadLetter.queue must not be the queue that is read`)
+    }
+    const settings = {
+      where,
+      plan,
+      // AMQP has 16 bits for it.
+      prefetch: wholeNumber(`${where}: prefetch`, options.prefetch ?? 20, { max: 65_535 }),
+      decode: this.#options.decode ?? decode,
+      clock: this.#clock,
+    }
+    const defaults = {
+      concurrency: wholeNumber(`${where}: workers`, options.workers ?? 5),
+      attempts: wholeNumber(`${where}: attempts`, options.attempts ?? 5),
+      timeout: milliseconds(options.timeout ?? '30s', `${where}: timeout`),
+    }
+    const sender = this.#sender(where, async () => {})
+    const topology = this.#topology(this.#consuming, where)
+    return new RabbitmqSource(`${this.name}:${queue}`, settings, defaults, this.#consuming, sender, topology)
+  }
+
+  /** Connects, so that wrong settings show at start. */
+  async start(): Promise<void> {
+    await this.#publisher.start()
+  }
+
+  publish(messages: readonly RawMessage[], signal?: AbortSignal): Promise<readonly Outcome[]> {
+    return this.#publisher.publish(messages, signal)
+  }
+
+  /** Ends the connections that its publishers and sources share. Stop those first. */
+  async close(): Promise<void> {
+    await Promise.all([this.#consuming.close(), this.#publishing.close()])
+  }
+
+  /** For `run`. */
+  async stop(): Promise<void> {
+    await this.close()
+  }
+
+  #sender(where: string, prepare: SenderSettings['prepare'], confirm?: Duration): Sender {
+    return new Sender({
+      amqp: this.#publishing,
+      where,
+      prepare,
+      timeout: milliseconds(confirm ?? '30s', `${where}: confirm`),
+      clock: this.#clock,
+    })
+  }
+
+  #topology(amqp: SteadyAmqp, where: string): Topology {
+    return new Topology(amqp, where, this.#options.declare ?? false)
+  }
+}
+
+export function rabbitmq(options: RabbitmqOptions): Rabbitmq {
+  return new Rabbitmq(options)
+}

@@ -1,0 +1,116 @@
+import type { AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
+import type { Outgoing } from './sender.ts'
+import type { QueuePlan, RetryQueue } from './setup.ts'
+
+/**
+ * A message that is to be tried again, or kept aside, is sent on as a copy that carries what we know of it; then the
+ * original is acked. Whoever dies in between leaves two, never none.
+ */
+export const HEADER = {
+  /** Attempts spent. The server counts too, but differently in every version, and a stop as much as a failure. */
+  attempts: 'x-waybill-attempts',
+  /** Milliseconds that are left of a delay longer than any queue keeps. */
+  remaining: 'x-waybill-remaining',
+  reason: 'x-waybill-reason',
+  queue: 'x-waybill-queue',
+  exchange: 'x-waybill-exchange',
+  routingKey: 'x-waybill-routing-key',
+} as const
+
+/**
+ * What a copy must not carry: the server's own notes, which would be taken for its history elsewhere, and CC, which
+ * would send it to others again.
+ */
+const DROPPED = /^(x-death|x-(first|last)-death-.*|x-delivery-count|x-acquired-count|x-opt-.*|CC|BCC)$/
+
+export function attemptsOf(delivery: Pick<AmqpDelivery, 'properties'>): number {
+  return countIn(delivery, HEADER.attempts)
+}
+
+export function remainingOf(delivery: Pick<AmqpDelivery, 'properties'>): number {
+  return countIn(delivery, HEADER.remaining)
+}
+
+/** How often the server has given it out before and got it back, for whatever reason. */
+export function deliveryCountOf(delivery: Pick<AmqpDelivery, 'properties'>): number {
+  return countIn(delivery, 'x-delivery-count')
+}
+
+function countIn({ properties }: Pick<AmqpDelivery, 'properties'>, header: string): number {
+  const given = properties.headers?.[header]
+  if (given === undefined) return 0
+  const value = Number(given)
+  return Number.isSafeInteger(value) && value > 0 ? value : 0
+}
+
+/** Back into its queue, after so many milliseconds. */
+export function againCopy(plan: QueuePlan, raw: AmqpDelivery, attempts: number, after: number): Outgoing {
+  const delay = Math.ceil(after)
+  const through = delay <= 0 ? undefined : retryQueueFor(plan.retryQueues, delay)
+  const wait = through === undefined ? 0 : Math.min(delay, through.bound)
+  const headers: Record<string, unknown> = { ...ownHeaders(raw), [HEADER.attempts]: attempts }
+  if (delay > wait && through !== undefined) headers[HEADER.remaining] = delay - wait
+  const properties = { ...propertiesOf(raw, headers), ...(wait > 0 ? { expiration: String(wait) } : {}) }
+  return { exchange: '', routingKey: through?.name ?? plan.name, properties, content: raw.content }
+}
+
+/** To the dead letters, with the reason. */
+export function deadCopy(plan: QueuePlan, raw: AmqpDelivery, attempts: number, reason: string): Outgoing {
+  const headers = {
+    ...ownHeaders(raw),
+    [HEADER.attempts]: attempts,
+    [HEADER.reason]: reason,
+    [HEADER.queue]: plan.name,
+  }
+  const { expiration: _, ...properties } = propertiesOf(raw, headers)
+  return { exchange: plan.deadExchange, routingKey: plan.name, properties, content: raw.content }
+}
+
+/** From the dead letters into the queue, with all its attempts. */
+export function rearmedCopy(plan: QueuePlan, raw: AmqpDelivery): Outgoing {
+  const { [HEADER.attempts]: _a, [HEADER.reason]: _r, [HEADER.queue]: _q, ...headers } = ownHeaders(raw)
+  return { exchange: '', routingKey: plan.name, properties: propertiesOf(raw, headers), content: raw.content }
+}
+
+/** The shortest that is long enough; beyond the longest a message goes through it again and again. */
+function retryQueueFor(queues: readonly RetryQueue[], delay: number): RetryQueue | undefined {
+  return queues.find(({ bound }) => delay <= bound) ?? queues.at(-1)
+}
+
+function ownHeaders({ fields, properties }: AmqpDelivery): Record<string, unknown> {
+  const headers: Record<string, unknown> = {}
+  for (const [name, value] of Object.entries(properties.headers ?? {})) if (!DROPPED.test(name)) headers[name] = value
+  delete headers[HEADER.remaining]
+  // Where it came from at first, not from which retry, nor from the server's own dead-lettering.
+  const { exchange, 'routing-keys': keys } = deathsOf(properties).at(-1) ?? {}
+  headers[HEADER.exchange] ??= exchange ?? fields.exchange
+  headers[HEADER.routingKey] ??= keys?.[0] ?? fields.routingKey
+  return headers
+}
+
+/** The key it was published with, also after a retry. */
+export function routingKeyOf({ fields, properties }: AmqpDelivery): string {
+  const kept = properties.headers?.[HEADER.routingKey]
+  return typeof kept === 'string' ? kept : fields.routingKey
+}
+
+/** The server's own note of where a message was given up, latest first. */
+export interface Death {
+  readonly reason?: string
+  readonly queue?: string
+  readonly exchange?: string
+  readonly 'routing-keys'?: readonly string[]
+}
+
+export function deathsOf({ headers }: AmqpProperties): readonly Death[] {
+  const deaths = headers?.['x-death']
+  return Array.isArray(deaths) ? (deaths as Death[]) : []
+}
+
+/** Not the user's name: the server refuses a message that claims to be of another user. */
+function propertiesOf({ properties }: AmqpDelivery, headers: Record<string, unknown>): AmqpProperties {
+  const { contentType, contentEncoding, priority, correlationId, replyTo, expiration } = properties
+  const { messageId, timestamp, type, appId } = properties
+  const kept = { contentType, contentEncoding, priority, correlationId, replyTo, expiration }
+  return { ...kept, messageId, timestamp, type, appId, headers }
+}

@@ -1,0 +1,213 @@
+import { has } from '../sql/recognise.ts'
+import type { KafkaAdmin, KafkaClient, KafkaOffset, KafkaProducer, OutgoingRecord, ProducerSettings } from './kafka.ts'
+import { refusal, unavailable } from './kafka.ts'
+import { kafkaJsConsumer } from './kafka-js-consumer.ts'
+import { translated, typeOf } from './kafka-js-errors.ts'
+import type { KafkaJs, KafkaJsAdmin, KafkaJsMessage } from './kafka-js-shapes.ts'
+
+export type KafkaJsClass = new (options: object) => KafkaJs
+
+/** How to reach the cluster, where it is we who make the kafkajs client. */
+export interface KafkaJsConnection {
+  readonly brokers: readonly string[]
+  readonly ssl?: unknown
+  readonly sasl?: unknown
+  readonly clientId?: string
+  /** Milliseconds a request may take. */
+  readonly timeout: number
+}
+
+/** Few and quick: whoever calls has a longer breath, and wants to know. */
+const RETRY = { retries: 4, initialRetryTime: 100, maxRetryTime: 1000 }
+
+export function isKafkaJs(given: unknown): given is KafkaJs {
+  return typeof given === 'object' && has(given, 'producer', 'consumer', 'admin', 'logger')
+}
+
+export function isKafkaJsClass(given: unknown): given is KafkaJsClass {
+  return typeof given === 'function' && has(given.prototype, 'producer', 'consumer', 'admin', 'logger')
+}
+
+/**
+ * From the class: a client for each use, since clients of one instance share what they know of offsets. Its log is
+ * silent, because every trouble reaches us as an error; KAFKAJS_LOG_LEVEL brings it back.
+ */
+export function kafkaJsOf(made: KafkaJsClass, connection: KafkaJsConnection): KafkaClient {
+  const { brokers, ssl, sasl, clientId = 'waybill', timeout } = connection
+  const options = {
+    brokers: [...brokers],
+    clientId,
+    ...(ssl === undefined ? {} : { ssl }),
+    ...(sasl === undefined ? {} : { sasl }),
+    requestTimeout: timeout,
+    connectionTimeout: Math.min(timeout, 3000),
+    authenticationTimeout: timeout,
+    retry: RETRY,
+    logLevel: 0,
+  }
+  return clientOf(() => new made(options))
+}
+
+export function kafkaJs(instance: KafkaJs): KafkaClient {
+  return clientOf(() => instance)
+}
+
+function clientOf(kafka: () => KafkaJs): KafkaClient {
+  return {
+    driver: 'kafkajs',
+    producer: (settings) => producer(kafka(), settings),
+    consumer: (settings, events) => kafkaJsConsumer(kafka(), settings, events, RETRY),
+    admin: () => admin(kafka()),
+  }
+}
+
+async function producer(kafka: KafkaJs, settings: ProducerSettings): Promise<KafkaProducer> {
+  const { partitionOf, timeout } = settings
+  const inner = kafka.producer({
+    idempotent: true,
+    maxInFlightRequests: 1,
+    allowAutoTopicCreation: false,
+    retry: RETRY,
+    createPartitioner: () => (about: { partitionMetadata: unknown[]; message: Traced }) => {
+      const { message, partitionMetadata } = about
+      // Asked again for every retry: a record that moved would leave its sequence number to another.
+      message.record.partition ??= partitionOf(message.record, partitionMetadata.length)
+      return message.record.partition
+    },
+  })
+  try {
+    await inner.connect()
+  } catch (error) {
+    await inner.disconnect().catch(() => {})
+    throw translated('cannot connect to Kafka', error)
+  }
+  return {
+    async send(records) {
+      const topics = new Map<string, Traced[]>()
+      for (const record of records) {
+        const { topic, key, value, headers } = record
+        const message: Traced = { key, value, headers, record }
+        const messages = topics.get(topic)
+        if (messages === undefined) topics.set(topic, [message])
+        else messages.push(message)
+      }
+      const topicMessages = [...topics].map(([topic, messages]) => ({ topic, messages }))
+      let answers: readonly { topicName: string; partition: number; errorCode: number }[]
+      try {
+        answers = await inner.sendBatch({ acks: -1, timeout, topicMessages })
+      } catch (error) {
+        throw translated(`Kafka has not taken ${records.length} records`, error)
+      }
+      checkAnswers(records, answers)
+    },
+    close: () => inner.disconnect(),
+  }
+}
+
+/** What kafkajs asks a partitioner about, and the record it came from. */
+interface Traced extends KafkaJsMessage {
+  readonly record: OutgoingRecord
+}
+
+/**
+ * When a leader moves to a broker that has answered already, kafkajs takes that answer for the records that were to be
+ * sent again, and reports success. So it must have answered for every partition.
+ */
+function checkAnswers(
+  records: readonly OutgoingRecord[],
+  answers: readonly { topicName: string; partition: number; errorCode: number }[],
+): void {
+  const answered = new Set(answers.map(({ topicName, partition }) => `${partition} ${topicName}`))
+  const missing = records.find(({ topic, partition }) => !answered.has(`${partition} ${topic}`))
+  if (missing === undefined) return
+  const { topic, partition } = missing
+  throw unavailable('Kafka has not taken all records', new Error(`no answer for partition ${partition} of ${topic}`))
+}
+
+async function admin(kafka: KafkaJs): Promise<KafkaAdmin> {
+  const inner = kafka.admin({ retry: RETRY })
+  try {
+    await inner.connect()
+  } catch (error) {
+    await inner.disconnect().catch(() => {})
+    throw translated('cannot connect to Kafka', error)
+  }
+  return {
+    async partitions(topics) {
+      const found = new Map<string, number>()
+      for (const topic of topics) {
+        const count = await partitionsOf(inner, topic)
+        if (count > 0) found.set(topic, count)
+      }
+      return found
+    },
+    async create(topics) {
+      const wanted = topics.map(({ topic, partitions, replication, settings = {} }) => ({
+        topic,
+        numPartitions: partitions,
+        replicationFactor: replication,
+        configEntries: Object.entries(settings).map(([name, value]) => ({ name, value })),
+      }))
+      // One by one: the error of one that exists hides those of others.
+      for (const topic of wanted) {
+        try {
+          await inner.createTopics({ waitForLeaders: true, topics: [topic] })
+        } catch (error) {
+          if (typeOf(error) === 'TOPIC_ALREADY_EXISTS') continue
+          throw refusal('NOT_ALLOWED', `topic ${topic.topic} could not be created: ${detail(error)}`, error)
+        }
+      }
+    },
+    async bounds(topic) {
+      const found = await call(`the offsets of ${topic}`, () => inner.fetchTopicOffsets(topic))
+      return found.map(({ partition, low, high }) => ({ partition, low: Number(low), high: Number(high) }))
+    },
+    async committed(groupId, topics) {
+      const found = await call(`the offsets of group ${groupId}`, () =>
+        inner.fetchOffsets({ groupId, topics: [...topics] }),
+      )
+      return found.flatMap(({ topic, partitions }) =>
+        partitions
+          .filter(({ offset }) => Number(offset) >= 0)
+          .map(
+            ({ partition, offset, metadata }): KafkaOffset => ({
+              topic,
+              partition,
+              offset: Number(offset),
+              metadata: metadata ?? '',
+            }),
+          ),
+      )
+    },
+    async deleteGroup(group) {
+      await call(`group ${group}`, () => inner.deleteGroups([group]))
+    },
+    close: () => inner.disconnect(),
+  }
+}
+
+async function partitionsOf(inner: KafkaJsAdmin, topic: string): Promise<number> {
+  try {
+    const { topics } = await inner.fetchTopicMetadata({ topics: [topic] })
+    return topics[0]?.partitions.length ?? 0
+  } catch (error) {
+    const type = typeOf(error)
+    if (type === 'UNKNOWN_TOPIC_OR_PARTITION' || type === 'INVALID_TOPIC_EXCEPTION') return 0
+    throw translated(`Kafka says nothing of topic ${topic}`, error)
+  }
+}
+
+async function call<T>(what: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    throw translated(`Kafka does not tell ${what}`, error)
+  }
+}
+
+/** kafkajs puts the errors of topics into a list. */
+function detail(error: unknown): string {
+  const { errors } = error as { errors?: unknown }
+  const first = Array.isArray(errors) ? errors[0] : error
+  return first instanceof Error ? first.message : String(first)
+}

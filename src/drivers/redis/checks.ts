@@ -1,0 +1,162 @@
+import {
+  checkOptions,
+  type Duration,
+  errorSummary,
+  milliseconds,
+  WaybillError,
+  warnOnce,
+  wholeNumber,
+} from '../../core/index.ts'
+import { redisScript } from './connection.ts'
+import { lua } from './lua.generated.ts'
+import { listOf, type RedisCommands, RedisError, type RedisReply, textOf } from './redis.ts'
+import type { Copies } from './wait.ts'
+
+/** What is asked of a server, by whoever writes to it. */
+export interface DurabilityOptions {
+  /** Refuse to work where Redis can lose what it has accepted, instead of warning. Default false. */
+  required?: boolean
+  /** So many replicas must have what is written before it counts. Default 0. */
+  replicas?: number
+  /** How long they may take. Default 1 s. */
+  within?: Duration
+}
+
+/** How many replicas must have what is written before it counts, within which time. */
+export interface Durability extends Copies {
+  /** Refuse to work where what was accepted can be lost, instead of warning. */
+  readonly required: boolean
+}
+
+/** What is at stake, in the words of whoever asks. */
+export interface Stakes {
+  /** What cannot do without: `streams with consumer groups need`. */
+  readonly needs: string
+  /** What eviction by this policy may delete. */
+  readonly evicted: (policy: string) => string
+  /** What was done with what can be lost: `acknowledged`. */
+  readonly accepted: string
+}
+
+const checkScript = redisScript('check', lua.check)
+
+export function durabilityOf(where: string, options: DurabilityOptions | undefined): Durability {
+  checkOptions(`${where}: durability`, options, ['required', 'replicas', 'within'])
+  const { required = false, replicas = 0, within = '1s' } = options ?? {}
+  return {
+    required,
+    replicas: wholeNumber(`${where}: durability.replicas`, replicas, { min: 0 }),
+    within: milliseconds(within, `${where}: durability.within`),
+  }
+}
+
+/** Looks, before the first write, at what the server is and at settings that can lose what it has accepted. */
+export async function checkServer(
+  redis: RedisCommands,
+  key: string,
+  where: string,
+  durability: Durability,
+  stakes: Stakes,
+): Promise<void> {
+  let info: RedisReply
+  let settings: readonly (RedisReply | RedisError)[]
+  try {
+    await knowsStreams(redis, key, where, stakes)
+    info = await redis.script(checkScript, [key], [])
+    settings = await askSettings(redis, key)
+  } catch (error) {
+    if (!(error instanceof RedisError) || /^(LOADING|CLUSTERDOWN|MASTERDOWN|TRYAGAIN)$/.test(error.kind)) throw error
+    if (isUnknownCommand(error)) throw unsupported(where, stakes, 'a server without scripts')
+    // Hosted servers deny INFO to some users.
+    warnOnce(where, `whether this Redis can lose what it accepts could not be checked: ${errorSummary(error)}`)
+    return
+  }
+  const facts = new Map(
+    textOf(info)
+      .split('\r\n')
+      .map((line) => line.split(':', 2) as [string, string]),
+  )
+  for (const setting of settings) {
+    // Some are denied CONFIG, and told the rest by INFO.
+    const [name, value] = setting instanceof RedisError ? [] : listOf(setting)
+    if (name !== undefined) facts.set(textOf(name), textOf(value))
+  }
+  const version = facts.get('redis_version') ?? ''
+  if (Number.parseInt(version, 10) < 5) throw unsupported(where, stakes, `version ${version}`)
+  const problems = dangers(facts, durability, stakes)
+  if (problems.length > 0 && durability.required) {
+    throw new WaybillError('NOT_DURABLE', `${where}: durability is required, but ${problems.join('; ')}`)
+  }
+  for (const problem of problems) warnOnce(where, problem)
+}
+
+/** What INFO does not tell. The first command shows a cluster the way to the node that has the key. */
+async function askSettings(redis: RedisCommands, key: string): Promise<readonly (RedisReply | RedisError)[]> {
+  const names = ['appendfsync', 'min-replicas-to-write', 'min-replicas-max-lag']
+  const commands = [['exists', key], ...names.map((name) => ['config', 'get', name])]
+  return (await redis.pipeline(commands, { key })).slice(1)
+}
+
+async function knowsStreams(redis: RedisCommands, key: string, where: string, stakes: Stakes): Promise<void> {
+  const commands = [
+    ['exists', key],
+    ['command', 'info', 'xreadgroup'],
+  ]
+  const [, told] = await redis.pipeline(commands, { key })
+  // Some servers have streams and do not tell.
+  if (isUnknownCommand(told)) return
+  if (told instanceof RedisError) throw told
+  const [known] = listOf(told)
+  if (known === null || listOf(known).length === 0) throw unsupported(where, stakes, 'a server without streams')
+}
+
+export function isUnknownCommand(error: unknown): boolean {
+  return error instanceof RedisError && /unknown (redis )?(sub)?command/i.test(error.message)
+}
+
+export function unsupported(where: string, { needs }: Stakes, what: string): WaybillError {
+  return new WaybillError(
+    'UNSUPPORTED_SERVER',
+    `${where}: this is ${what}; ${needs} Redis 5 or later (6.0 is what is tested), or a compatible server`,
+  )
+}
+
+function dangers(
+  facts: ReadonlyMap<string, string>,
+  { replicas }: Durability,
+  { evicted, accepted }: Stakes,
+): string[] {
+  const problems: string[] = []
+  const policy = facts.get('maxmemory_policy')
+  if (policy !== undefined && policy !== 'noeviction') {
+    problems.push(
+      `maxmemory-policy is ${policy}: when memory is full Redis may delete ${evicted(policy)}; set noeviction`,
+    )
+  }
+  if (facts.get('aof_enabled') === '0') {
+    problems.push(
+      `appendonly is off: what was ${accepted} since the last snapshot is lost when Redis ends; set appendonly yes`,
+    )
+  }
+  if (facts.get('appendfsync') === 'no') {
+    problems.push(
+      `appendfsync is no: what was ${accepted} and the system has not written to disk by itself, half a minute or more, is lost with the machine; ` +
+        'set everysec, or always',
+    )
+  }
+  if (facts.get('role') === 'master' && Number(facts.get('connected_slaves') ?? 0) > 0 && replicas === 0) {
+    problems.push(
+      `there are replicas, and nobody waits for them: a failover loses what was ${accepted} and not yet copied${bound(facts)}; ` +
+        'set durability.replicas',
+    )
+  }
+  return problems
+}
+
+function bound(facts: ReadonlyMap<string, string>): string {
+  if (Number(facts.get('min-replicas-to-write') ?? 0) === 0) return ''
+  // Before 7.0 it is not looked at inside scripts, and all our writes are in one.
+  if (Number.parseInt(facts.get('redis_version') ?? '', 10) < 7)
+    return ' (min-replicas-to-write does not hold for scripts before 7.0)'
+  return `, of the ${facts.get('min-replicas-max-lag')} s that min-replicas-to-write allows a replica to lag`
+}

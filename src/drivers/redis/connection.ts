@@ -1,0 +1,150 @@
+import { createHash } from 'node:crypto'
+import { Unavailable } from '../../core/index.ts'
+import {
+  type CommandOptions,
+  type ConnectOptions,
+  isKind,
+  type RedisArg,
+  type RedisConnection,
+  RedisError,
+  type RedisReply,
+  type RedisScript,
+} from './redis.ts'
+
+/** What a driver has to give; the rest is the same for all of them. */
+export interface RawRedis {
+  /** Written at once; commands of one turn of the event loop reach the server in order. */
+  send(args: readonly RedisArg[], key: string | undefined): Promise<unknown>
+  /** Several to one node, in one go; what fails is an Error in its place. */
+  sendAll(commands: readonly (readonly RedisArg[])[], key: string | undefined): Promise<readonly unknown[]>
+  /** Calls back once when the connection has ended. */
+  onEnd(listener: (reason?: unknown) => void): void
+  /** Ends it now, answered or not. */
+  destroy(): void
+}
+
+export function redisScript(name: string, text: string): RedisScript {
+  return { name, text, sha: createHash('sha1').update(text).digest('hex') }
+}
+
+export function connectionOf(raw: RawRedis, options: ConnectOptions): RedisConnection {
+  return new Connection(raw, options.timeout)
+}
+
+/** To connect takes several answers, and drivers wait for them for ever. */
+const SHORTEST_CONNECT = 5000
+
+/** What `connecting` answers, unless a server takes the connection and then says nothing. Whoever calls closes it then. */
+export async function openedInTime<T>(connecting: Promise<T>, { timeout }: ConnectOptions): Promise<T> {
+  const limit = Math.max(timeout, SHORTEST_CONNECT)
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Unavailable(`Redis has not answered within ${limit} ms`)), limit)
+  })
+  connecting.catch(() => {})
+  try {
+    return await Promise.race([connecting, late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+class Connection implements RedisConnection {
+  readonly #raw: RawRedis
+  readonly #timeout: number
+  readonly #lost = new AbortController()
+
+  constructor(raw: RawRedis, timeout: number) {
+    this.#raw = raw
+    this.#timeout = timeout
+    raw.onEnd((reason) => this.#end(reason ?? new Unavailable('the connection to Redis has ended')))
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  command(args: readonly RedisArg[], options: CommandOptions = {}): Promise<RedisReply> {
+    return this.#answer(() => this.#raw.send(args, options.key ?? keyOf(args)), options.timeout)
+  }
+
+  async pipeline(
+    commands: readonly (readonly RedisArg[])[],
+    options: CommandOptions = {},
+  ): Promise<readonly (RedisReply | RedisError)[]> {
+    const key = options.key ?? keyOf(commands[0] ?? [])
+    const replies = await this.#answer(() => this.#raw.sendAll(commands, key), options.timeout)
+    const answers = (replies as readonly unknown[]).map((reply) => {
+      if (!(reply instanceof Error)) return reply as RedisReply
+      const error = judged(reply)
+      if (error instanceof RedisError) return error
+      throw error
+    })
+    // Drivers follow a slot that has moved for single commands only, and learn from them where it is.
+    if (key !== undefined && answers.some((reply) => isKind(reply, 'MOVED'))) {
+      await this.command(['exists', key]).catch(() => {})
+    }
+    return answers
+  }
+
+  async script(script: RedisScript, keys: readonly string[], args: readonly RedisArg[]): Promise<RedisReply> {
+    const options = keys.length > 0 ? { key: keys[0]! } : {}
+    const count = String(keys.length)
+    try {
+      return await this.command(['evalsha', script.sha, count, ...keys, ...args], options)
+    } catch (error) {
+      if (!isKind(error, 'NOSCRIPT')) throw error
+      return await this.command(['eval', script.text, count, ...keys, ...args], options)
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#end(new Unavailable('the connection to Redis was closed'))
+  }
+
+  #answer(send: () => Promise<unknown>, timeout = this.#timeout): Promise<RedisReply> {
+    return new Promise((resolve, reject) => {
+      if (this.#lost.signal.aborted) throw this.#lost.signal.reason
+      const timer = setTimeout(() => {
+        const error = new Unavailable(`Redis has not answered within ${timeout} ms`)
+        reject(error)
+        // Its answer may still come, and would be taken for that of another command if we went on.
+        this.#end(error)
+      }, timeout)
+      const failed = (error: unknown) => {
+        clearTimeout(timer)
+        reject(judged(error))
+      }
+      const answered = (reply: unknown) => {
+        clearTimeout(timer)
+        resolve(reply as RedisReply)
+      }
+      try {
+        send().then(answered, failed)
+      } catch (error) {
+        failed(error)
+      }
+    })
+  }
+
+  #end(reason: unknown): void {
+    if (this.#lost.signal.aborted) return
+    this.#lost.abort(reason)
+    this.#raw.destroy()
+  }
+}
+
+function keyOf(args: readonly RedisArg[]): string | undefined {
+  const name = String(args[0]).toLowerCase()
+  // XGROUP CREATE key, XINFO STREAM key
+  const key = name === 'xgroup' || name === 'xinfo' ? args[2] : args[1]
+  return key === undefined ? undefined : String(key)
+}
+
+/** Refusals begin with a word in capitals, with every driver. Drivers attach the arguments to them; those stay out. */
+function judged(error: unknown): Error {
+  if (error instanceof RedisError || error instanceof Unavailable) return error
+  const message = error instanceof Error ? error.message : String(error)
+  if (/^-?[A-Z][A-Z0-9]+( |$)/.test(message)) return new RedisError(message)
+  return new Unavailable(`the connection to Redis failed: ${message}`, { cause: error })
+}

@@ -1,0 +1,228 @@
+import { Unavailable } from '../../core/index.ts'
+import { has } from '../sql/recognise.ts'
+import { connectionOf, openedInTime, type RawRedis } from './connection.ts'
+import {
+  type ConnectOptions,
+  listOf,
+  type RedisArg,
+  type RedisClient,
+  type RedisConnection,
+  RedisError,
+  textOf,
+} from './redis.ts'
+import { slotOf } from './slot.ts'
+
+/** What is called of node-redis: a client, a cluster, and the master that sentinels name. */
+interface NodeCommon {
+  connect(): Promise<unknown>
+  destroy(): unknown
+  // biome-ignore lint/suspicious/noExplicitAny: each event has arguments of its own.
+  on(event: string, listener: (...args: any[]) => void): unknown
+}
+
+interface SendOptions {
+  readonly typeMapping: Readonly<Record<number, unknown>>
+  readonly timeout: undefined
+}
+
+interface NodeClient extends NodeCommon {
+  readonly options?: { readonly keyPrefix?: string; readonly socket?: object }
+  readonly isOpen: boolean
+  duplicate(override: object): NodeClient
+  sendCommand(args: readonly RedisArg[], options: SendOptions): Promise<unknown>
+}
+
+interface NodeCluster extends NodeCommon {
+  readonly slots: readonly { readonly master: object }[]
+  readonly _options?: { readonly keyPrefix?: string; readonly defaults?: object }
+  duplicate(override: object): NodeCluster
+  nodeClient(node: object): Promise<NodeClient>
+  sendCommand(
+    key: string | undefined,
+    readonly: boolean,
+    args: readonly RedisArg[],
+    options: SendOptions,
+  ): Promise<unknown>
+}
+
+interface NodeSentinel extends NodeCommon {
+  readonly _keyPrefix?: string
+  getMasterNode(): unknown
+  duplicate(override: object): NodeSentinel
+  /** Lends a client of the master. */
+  _execute<T>(readonly: boolean, work: (client: NodeClient) => Promise<T>): Promise<T>
+}
+
+type NodeRedis = NodeClient | NodeCluster | NodeSentinel
+
+export function isNodeRedis(given: unknown): given is NodeRedis {
+  return has(given, 'sendCommand', 'duplicate', 'connect', 'destroy', 'withTypeMapping')
+}
+
+/** `$`: the type of text and bytes in a reply. */
+const SEND: SendOptions = { typeMapping: { 36: Buffer }, timeout: undefined }
+
+const OURS = {
+  RESP: 2,
+  keyPrefix: undefined,
+  clientSideCache: undefined,
+  commandsQueueMaxLength: undefined,
+  maintNotifications: 'disabled',
+  pingInterval: undefined,
+  disableOfflineQueue: true,
+}
+
+const OUR_CLUSTER = {
+  keyPrefix: undefined,
+  useReplicas: false,
+  // It would wait for every master before it is ready, for ever for one that is gone.
+  minimizeConnections: true,
+  // How long a master may be out of reach before others are asked who has its slots, in milliseconds.
+  topologyRefreshOnReconnectionAttemptStrategy: 500,
+}
+
+export function nodeRedis(given: NodeRedis): RedisClient {
+  if ('getMasterNode' in given) return nodeSentinel(given)
+  return isCluster(given) ? nodeCluster(given) : nodeClient(given)
+}
+
+function isCluster(given: NodeClient | NodeCluster): given is NodeCluster {
+  return 'slots' in given && !('isPubSubActive' in given)
+}
+
+function nodeClient(given: NodeClient): RedisClient {
+  return {
+    driver: 'node-redis',
+    cluster: false,
+    keyPrefix: given.options?.keyPrefix ?? '',
+    async connect(options: ConnectOptions): Promise<RedisConnection> {
+      const socket = { ...given.options?.socket, reconnectStrategy: false }
+      const client = given.duplicate({ ...OURS, ...named(options), socket })
+      const end = await opened(client, options)
+      return connectionOf(
+        rawOf(client, end, (args) => client.sendCommand(args, SEND)),
+        options,
+      )
+    },
+  }
+}
+
+function nodeCluster(given: NodeCluster): RedisClient {
+  return {
+    driver: 'node-redis',
+    cluster: true,
+    keyPrefix: given._options?.keyPrefix ?? '',
+    async connect(options: ConnectOptions): Promise<RedisConnection> {
+      const { RESP, maintNotifications, disableOfflineQueue } = OURS
+      const defaults = { ...given._options?.defaults, ...named(options), disableOfflineQueue }
+      const client = given.duplicate({ ...OUR_CLUSTER, RESP, maintNotifications, defaults })
+      const end = await opened(client, options)
+      // A slot that nobody served when it looked stays unknown to it for good: whoever hears this connects anew.
+      const find = (key: string | undefined) => {
+        if (key === undefined || client.slots[slotOf(key)] !== undefined) return
+        throw new RedisError('CLUSTERDOWN the client knows no node that serves the slot')
+      }
+      const send = async (args: readonly RedisArg[], key: string | undefined) => {
+        find(key)
+        return await client.sendCommand(key, false, args, SEND)
+      }
+      const sendAll: RawRedis['sendAll'] = async (commands, key = '') => {
+        find(key)
+        // By itself it asks every node to WAIT: they must reach the one that has the key, on the connection that wrote.
+        const node = await client.nodeClient(client.slots[slotOf(key)]?.master ?? {})
+        return await together(commands, (args) => node.sendCommand(args, SEND))
+      }
+      return connectionOf({ send, sendAll, onEnd: end, destroy: () => destroy(client) }, options)
+    },
+  }
+}
+
+/**
+ * The sentinels are asked for the master, and then it is a client like any other. Their own sends a command again when
+ * the master changes, whether it was run or not.
+ */
+function nodeSentinel(given: NodeSentinel): RedisClient {
+  return {
+    driver: 'node-redis',
+    cluster: false,
+    keyPrefix: given._keyPrefix ?? '',
+    async connect(options: ConnectOptions): Promise<RedisConnection> {
+      const once = { maxCommandRediscovers: 0, scanInterval: 0 }
+      const pool = { masterPoolSize: 1, replicaPoolSize: 0, reserveClient: false, clientSideCache: undefined }
+      const sentinel = given.duplicate({ ...once, ...pool, RESP: 2, keyPrefix: undefined })
+      sentinel.on('error', () => {})
+      try {
+        await openedInTime(sentinel.connect(), options)
+        const connection = await sentinel._execute(false, (client) => nodeClient(client).connect(options))
+        return await master(connection)
+      } finally {
+        destroy(sentinel)
+      }
+    },
+  }
+}
+
+/** Until they have heard of a failover sentinels name the old master, which may be a replica by now. */
+async function master(connection: RedisConnection): Promise<RedisConnection> {
+  const [role] = listOf(await connection.command(['role']))
+  if (textOf(role) === 'master') return connection
+  await connection.close()
+  throw new Unavailable(`the sentinels name a ${textOf(role)} as master`)
+}
+
+type OnEnd = RawRedis['onEnd']
+
+async function opened(client: NodeCommon, options: ConnectOptions): Promise<OnEnd> {
+  let last: unknown
+  let ended = false
+  let tell: (reason?: unknown) => void = () => {
+    ended = true
+  }
+  client.on('error', (error) => {
+    last = error
+    // Without reconnecting, an error of the socket is its end.
+    if ('isOpen' in client && !(client as NodeClient).isOpen) tell(error)
+  })
+  client.on('terminated', (error) => tell(error))
+  client.on('end', () => tell(last))
+  try {
+    await openedInTime(client.connect(), options)
+  } catch (error) {
+    destroy(client)
+    throw error
+  }
+  return (listener) => {
+    tell = listener
+    if (ended) listener(last)
+  }
+}
+
+function rawOf(
+  client: NodeCommon,
+  onEnd: OnEnd,
+  send: (args: readonly RedisArg[], key: string | undefined) => Promise<unknown>,
+): RawRedis {
+  return {
+    send,
+    sendAll: (commands, key) => together(commands, (args) => send(args, key)),
+    onEnd,
+    destroy: () => destroy(client),
+  }
+}
+
+/** What is sent in one turn leaves in one write. */
+async function together(
+  commands: readonly (readonly RedisArg[])[],
+  send: (args: readonly RedisArg[]) => Promise<unknown>,
+): Promise<unknown[]> {
+  return await Promise.all(commands.map((args) => send(args).catch((error: unknown) => error)))
+}
+
+function destroy(client: NodeCommon): void {
+  // What it throws, or rejects with: it was closed already.
+  void (async () => client.destroy())().catch(() => {})
+}
+
+function named({ name }: ConnectOptions): { name?: string } {
+  return name === undefined ? {} : { name }
+}

@@ -1,0 +1,93 @@
+import { Unavailable, WaybillError } from '../../core/index.ts'
+import {
+  type CommandOptions,
+  type ConnectOptions,
+  isWrongServer,
+  type RedisArg,
+  type RedisClient,
+  type RedisCommands,
+  type RedisConnection,
+  RedisError,
+  type RedisReply,
+  type RedisScript,
+} from './redis.ts'
+import { type Copies, copiedScript } from './wait.ts'
+
+/** A connection that is opened when it is needed, and again when it was lost. What was under way then is not repeated. */
+export class SteadyRedis implements RedisCommands {
+  readonly #client: RedisClient
+  readonly #options: ConnectOptions
+  #connecting: Promise<RedisConnection> | undefined
+  #closed = false
+
+  constructor(client: RedisClient, options: ConnectOptions) {
+    this.#client = client
+    this.#options = options
+  }
+
+  command(args: readonly RedisArg[], options?: CommandOptions): Promise<RedisReply> {
+    return this.#use((connection) => connection.command(args, options))
+  }
+
+  pipeline(
+    commands: readonly (readonly RedisArg[])[],
+    options?: CommandOptions,
+  ): Promise<readonly (RedisReply | RedisError)[]> {
+    return this.#use((connection) => connection.pipeline(commands, options))
+  }
+
+  script(script: RedisScript, keys: readonly string[], args: readonly RedisArg[]): Promise<RedisReply> {
+    return this.#use((connection) => connection.script(script, keys, args))
+  }
+
+  /** The same, and so many replicas must have what it wrote. */
+  copied(script: RedisScript, keys: readonly [string, ...string[]], args: readonly RedisArg[], copies: Copies) {
+    return this.#use((connection) => copiedScript(connection, script, keys, args, copies))
+  }
+
+  /** One connection for several commands that must share it. */
+  async connection(): Promise<RedisConnection> {
+    if (this.#closed) throw new Unavailable('the connection to Redis was closed')
+    this.#connecting ??= this.#connect()
+    return await this.#connecting
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    const connecting = this.#connecting
+    this.#connecting = undefined
+    await (await connecting?.catch(() => undefined))?.close()
+  }
+
+  async #connect(): Promise<RedisConnection> {
+    try {
+      const connection = await this.#client.connect(this.#options)
+      connection.lost.addEventListener('abort', () => this.#forget(connection), { once: true })
+      return connection
+    } catch (error) {
+      this.#connecting = undefined
+      // What the server is, and not whether it is there.
+      if (error instanceof WaybillError && !(error instanceof Unavailable || error instanceof RedisError)) throw error
+      const message = error instanceof Error ? error.message : String(error)
+      throw new Unavailable(`cannot connect to Redis: ${message}`, { cause: error })
+    }
+  }
+
+  async #use<T>(work: (connection: RedisConnection) => Promise<T>): Promise<T> {
+    const connection = await this.connection()
+    try {
+      return await work(connection)
+    } catch (error) {
+      // After a failover the old master is a replica, and stays connected.
+      if (isWrongServer(error)) await connection.close()
+      throw error
+    }
+  }
+
+  #forget(connection: RedisConnection): void {
+    const connecting = this.#connecting
+    connecting?.then((current) => {
+      if (current === connection && this.#connecting === connecting) this.#connecting = undefined
+    })
+  }
+}

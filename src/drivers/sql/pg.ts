@@ -1,0 +1,220 @@
+import { errorSummary, telemetry, Unavailable, WaybillError } from '../../core/index.ts'
+import {
+  ANSWER_WITHIN,
+  answered,
+  CHECKOUT_WITHIN,
+  COMMIT_WITHIN,
+  STATEMENT_WITHIN,
+  Turns,
+  UNDER_WAY_WITHIN,
+  unlessTold,
+} from './connection.ts'
+import { PgConnection } from './pg-connection.ts'
+import { type PgClient, type PgPool, pgResult } from './pg-shapes.ts'
+import { fromPool, poolSize } from './pool.ts'
+import type { Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
+import {
+  cannotBegin,
+  commitUnknown,
+  endedInside,
+  Failures,
+  Guard,
+  gaveUp,
+  guarded,
+  isStatementError,
+  keepOriginal,
+  rolledBack,
+} from './transaction.ts'
+
+const NAME = 'the pg Pool'
+
+/** A `pg.Pool`. */
+export class PgDatabase implements Database<PgClient> {
+  readonly driver = 'pg'
+  readonly single = false
+  readonly poolName = NAME
+  readonly within: number
+  readonly #pool: PgPool
+
+  constructor(pool: PgPool, within = STATEMENT_WITHIN) {
+    this.#pool = pool
+    this.within = within
+    keepAlive(pool)
+  }
+
+  get pool(): object {
+    return this.#pool
+  }
+
+  get size(): number | undefined {
+    return poolSize(this.#pool)
+  }
+
+  async query(text: string, values?: readonly SqlValue[]): Promise<SqlResult> {
+    const client = await checkOut(this.#pool, CHECKOUT_WITHIN, undefined)
+    try {
+      const result = await answered(client.query(text, values as unknown[]), this.within, () => {})
+      giveBack(client, false)
+      return pgResult(result)
+    } catch (error) {
+      giveBack(client, !isStatementError(error))
+      throw error
+    }
+  }
+
+  async connect(options: ConnectOptions): Promise<Connection> {
+    const client = await checkOut(this.#pool, options.timeout, undefined)
+    return PgConnection.open(client, options, (broken) => giveBack(client, broken))
+  }
+
+  async transaction<T>(fn: (tx: PgClient) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const client = await begin(this.#pool, signal)
+    const guard = new Guard()
+    const turns = new Turns()
+    const failures = new Failures()
+    client.on('error', failures.lost)
+    let value: T
+    try {
+      value = await fn(transactionClient(client, guard, turns, failures))
+    } catch (error) {
+      const told = signal?.aborted === true
+      guard.end(told ? gaveUp() : undefined)
+      if (told) this.#discard(client, turns)
+      else await this.#rollback(client, turns, error)
+      throw failures.verdict(error)
+    } finally {
+      client.removeListener('error', failures.lost)
+    }
+    guard.end()
+    await commit(client, turns, failures)
+    return value
+  }
+
+  async #rollback(client: PgClient, turns: Turns, original: unknown): Promise<void> {
+    try {
+      await answered(turns.idle(), UNDER_WAY_WITHIN, () => {})
+    } catch (error) {
+      this.#discard(client, turns)
+      keepOriginal(original, error)
+      return
+    }
+    try {
+      await answered(
+        turns.run(() => client.query('ROLLBACK')),
+        ANSWER_WITHIN,
+        () => {},
+      )
+    } catch (error) {
+      giveBack(client, true)
+      keepOriginal(original, error)
+      return
+    }
+    giveBack(client, false)
+  }
+
+  /**
+   * Ends a transaction without its function: the connection is closed, and nothing that goes on in the background can
+   * reach another's transaction through it. A server process that is busy (it waits for a lock, say) does not notice
+   * that and would keep its locks, so it is ended too.
+   */
+  #discard(client: PgClient, turns: Turns): void {
+    const { processID, connection } = client
+    const port = connection?.stream?.localPort
+    const busy = turns.busy && processID != null && port !== undefined
+    giveBack(client, true)
+    // The port as well: behind a pooler the number is not the server's.
+    if (busy) this.#pool.query(END_BACKEND, [processID, port]).catch(ignore)
+  }
+}
+
+const END_BACKEND = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND client_port = $2'
+
+/** A client that breaks in our hands says so by an event, and one that nobody hears ends the process. */
+const ignore = (): void => {}
+
+/** Nor must an idle one end it, when the server restarts and the pool's owner has not thought of it. */
+function keepAlive(pool: PgPool): void {
+  if (pool.listenerCount('error') > 0) return
+  pool.on('error', (error) => {
+    telemetry.warning.publish({ where: 'pg', message: `an idle connection broke: ${errorSummary(error)}` })
+  })
+}
+
+/** A connection of the pool. One that comes after the time is up goes back to it. */
+async function checkOut(pool: PgPool, ms: number | undefined, signal: AbortSignal | undefined): Promise<PgClient> {
+  const state = () => ({ name: NAME, size: poolSize(pool), taken: pool.totalCount - pool.idleCount })
+  const client = await fromPool(pool.connect(), { ms, signal }, state, (late) => late.release())
+  client.on('error', ignore)
+  return client
+}
+
+function giveBack(client: PgClient, broken: boolean): void {
+  client.release(broken)
+  // A connection that is being closed may still complain; one that goes back has the pool's own listener.
+  if (!broken) client.removeListener('error', ignore)
+}
+
+async function begin(pool: PgPool, signal: AbortSignal | undefined): Promise<PgClient> {
+  let client: PgClient
+  try {
+    client = await checkOut(pool, CHECKOUT_WITHIN, signal)
+  } catch (error) {
+    throw cannotBegin(error)
+  }
+  try {
+    const begun = answered(client.query('BEGIN'), ANSWER_WITHIN, () => {})
+    await unlessTold(begun, signal, () => new Unavailable('PostgreSQL has not answered BEGIN in time'))
+    return client
+  } catch (error) {
+    giveBack(client, true)
+    throw cannotBegin(error)
+  }
+}
+
+/** PostgreSQL answers the COMMIT of an aborted transaction with ROLLBACK, and with no error. */
+async function commit(client: PgClient, turns: Turns, failures: Failures): Promise<void> {
+  if (client.getTransactionStatus?.() === 'I') {
+    giveBack(client, false)
+    throw endedInside()
+  }
+  let tag: string
+  try {
+    tag = (
+      await answered(
+        turns.run(() => client.query('COMMIT')),
+        COMMIT_WITHIN,
+        () => {},
+      )
+    ).command
+  } catch (error) {
+    const certain = isStatementError(error)
+    giveBack(client, !certain)
+    throw certain ? error : commitUnknown(error)
+  }
+  giveBack(client, false)
+  if (tag !== 'COMMIT') throw rolledBack(failures.last)
+}
+
+function transactionClient(client: PgClient, guard: Guard, turns: Turns, failures: Failures): PgClient {
+  const send = async (args: [string, unknown[]?]) => {
+    guard.check()
+    return failures.watch(turns.run(() => client.query(...args)))
+  }
+  return guarded(client, {
+    query: (...args: [string, unknown[]?]) => {
+      if (!answersAtOnce(args)) return send(args)
+      guard.check()
+      return client.query(...args)
+    },
+    release: () => {
+      throw new WaybillError('NOT_YOURS', 'this client belongs to withTransaction(), which releases it itself')
+    },
+  })
+}
+
+/** A cursor or a stream is answered as it is, and a callback is called: there is no promise to wait for. */
+function answersAtOnce(args: readonly unknown[]): boolean {
+  return (
+    typeof (args[0] as { submit?: unknown } | undefined)?.submit === 'function' || typeof args.at(-1) === 'function'
+  )
+}

@@ -1,0 +1,52 @@
+import { Unavailable } from '../../core/index.ts'
+import { answered, unlessTold } from './connection.ts'
+
+/** The `max` that a pool was made with. Both pg and postgres.js keep their options, with their defaults filled in. */
+export function poolSize(pool: { readonly options?: { readonly max?: unknown } }): number | undefined {
+  const max = Number(pool.options?.max)
+  return Number.isInteger(max) && max > 0 ? max : undefined
+}
+
+/** What is known of a pool when no connection of it came. */
+export interface PoolState {
+  readonly name: string
+  readonly size: number | undefined
+  /** Those that are in use or being opened, where the pool tells. */
+  readonly taken: number | undefined
+}
+
+/**
+ * A connection of the pool, or the reason why there is none: after `ms`, or when whoever needs it is told to give up.
+ * That is nobody's fault, so it is `Unavailable`, and it names the pool where that may be the cause.
+ */
+export function fromPool<T>(
+  coming: Promise<T>,
+  limits: { readonly ms: number | undefined; readonly signal: AbortSignal | undefined },
+  state: () => PoolState,
+  giveBack: (late: T) => void,
+  onLate: () => void = () => {},
+): Promise<T> {
+  const began = performance.now()
+  const none = () => noneFree(state(), performance.now() - began)
+  const returned = () => {
+    onLate()
+    coming.then(giveBack, () => {})
+  }
+  return unlessTold(answered(coming, limits.ms, returned, none), limits.signal, () => {
+    returned()
+    return none()
+  })
+}
+
+function noneFree({ name, size, taken }: PoolState, ms: number): Unavailable {
+  const waited = `${Math.round(ms)} ms`
+  if (taken !== undefined && size !== undefined && taken < size) {
+    return new Unavailable(
+      `PostgreSQL has not answered a new connection for ${waited}; ${taken} of ${size} of ${name} are open`,
+    )
+  }
+  const number = size === undefined ? 'all its connections' : `all ${size} connections (max: ${size})`
+  return new Unavailable(
+    `${name} is empty: ${number} are in use or being opened, and none became free within ${waited}; give it more, or do less at once`,
+  )
+}

@@ -1,0 +1,91 @@
+import { describe, WaybillError } from '../../core/index.ts'
+import { knex, notTransactions, prisma, sequelize } from './orms.ts'
+import { pgliteResult } from './pglite.ts'
+import { postgresJsResult } from './postgres-js-shapes.ts'
+import {
+  has,
+  isPgClient,
+  isPgliteRoot,
+  isPgliteTransaction,
+  isPgPool,
+  isPostgresJsRoot,
+  isPostgresJsSql,
+} from './recognise.ts'
+import type { Sql, SqlResult, SqlValue } from './sql.ts'
+
+/** The smallest transaction there is: it runs SQL with `$1` parameters and answers rows, or an object that holds them. */
+export type SqlFunction = (text: string, values: readonly SqlValue[]) => Promise<unknown>
+
+/** Answers how to run SQL through `tx`, or nothing when it does not know what `tx` is. */
+export type Recogniser = (tx: unknown) => Sql | undefined
+
+/**
+ * Every kind of transaction that is known; the first that knows it wins. Other libraries' are told apart from each other
+ * by their methods, so the particular come before the general.
+ */
+export const recognisers: Recogniser[] = [postgresJs, pglite, prisma, knex, sequelize, anyQuery, anyFunction]
+
+/** SQL through the transaction that the caller already has. It is neither begun nor ended here. */
+export function sqlOf(tx: unknown): Sql {
+  for (const recognise of recognisers) {
+    const sql = recognise(tx)
+    if (sql !== undefined) return sql
+  }
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `${describe(tx)} is not a transaction; give a pg client, the sql of a postgres.js transaction, a PGlite transaction, an object with query(text, values), or a function (text, values) => rows`,
+  )
+}
+
+/** Throws for what would write outside of any transaction: then a rollback would not take the write along. */
+export function refusePool(tx: unknown): void {
+  if (isPgPool(tx)) refuse('a pg Pool', 'take a client from it, BEGIN, and give that client')
+  if (isPostgresJsRoot(tx)) refuse('the sql of postgres.js itself', 'give the sql that sql.begin() passes to you')
+  if (isPgliteRoot(tx)) refuse('a PGlite instance', 'give the tx that transaction() passes to you')
+  if (isPgClient(tx)) {
+    if (tx.getTransactionStatus?.() === 'I') refuse('a pg client without a transaction', 'BEGIN first')
+    return
+  }
+  if ((typeof tx !== 'object' && typeof tx !== 'function') || tx === null || isPostgresJsSql(tx)) return
+  const known = notTransactions.find(({ is }) => is(tx as Record<string, unknown>))
+  if (known !== undefined) refuse(known.what, known.instead)
+}
+
+function refuse(what: string, instead: string): never {
+  throw new WaybillError(
+    'NOT_A_TRANSACTION',
+    `${what} was given where a transaction is needed; ${instead}, or use withTransaction()`,
+  )
+}
+
+function postgresJs(tx: unknown): Sql | undefined {
+  if (!isPostgresJsSql(tx)) return undefined
+  return { query: async (text, values = []) => postgresJsResult(await tx.unsafe(text, [...values])) }
+}
+
+function pglite(tx: unknown): Sql | undefined {
+  if (!isPgliteTransaction(tx) && !isPgliteRoot(tx)) return undefined
+  return { query: async (text, values) => pgliteResult(await tx.query(text, values as unknown[])) }
+}
+
+function anyQuery(tx: unknown): Sql | undefined {
+  if (!has(tx, 'query')) return undefined
+  const { query } = tx as { query: SqlFunction }
+  return { query: async (text, values = []) => resultOf(await query.call(tx, text, values)) }
+}
+
+function anyFunction(tx: unknown): Sql | undefined {
+  if (typeof tx !== 'function') return undefined
+  return { query: async (text, values = []) => resultOf(await (tx as SqlFunction)(text, values)) }
+}
+
+/** Rows, or an object with rows and perhaps a count under one of its usual names. */
+export function resultOf(answer: unknown): SqlResult {
+  if (Array.isArray(answer)) return { rows: answer, count: answer.length, command: undefined }
+  const { rows, rowCount, affectedRows, count, command } = (answer ?? {}) as Record<string, unknown>
+  if (!Array.isArray(rows)) {
+    throw new WaybillError('BAD_DRIVER', `query() answered ${describe(answer)}; it must answer rows or { rows }`)
+  }
+  const counted = [rowCount, affectedRows, count].find((number) => typeof number === 'number') as number | undefined
+  return { rows, count: counted ?? rows.length, command: typeof command === 'string' ? command : undefined }
+}

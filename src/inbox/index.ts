@@ -1,1 +1,0 @@
-export type { InboxAnswer, InboxKey, InboxStore } from './store.ts'

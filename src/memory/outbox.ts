@@ -1,0 +1,148 @@
+import { type Clock, checkOptions, type Message, WaybillError } from '../core/index.ts'
+import { topicOf } from '../flow/index.ts'
+import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
+import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
+import { checkEnqueueOptions, isAmbient } from '../store/enqueue.ts'
+import type { EnqueueOptions, OutboxStore } from '../store/store.ts'
+import { MemoryOutboxAdmin } from './admin.ts'
+import { eventRow } from './event-row.ts'
+import { MemoryLeadership } from './leadership.ts'
+import type { OwnerSession } from './owner.ts'
+import { MemoryReader } from './reader.ts'
+import type { Row } from './row.ts'
+import { Table } from './table.ts'
+import { begin, type Locks, type MemoryTransaction, type Transaction, transactionOf } from './transaction.ts'
+
+export interface MemoryOutboxOptions {
+  /** Default `outbox`. */
+  name?: string
+  /** The topic of events for which none is given. Default: the event's type. */
+  topic?: string | ((message: Message) => string)
+  /** The destinations of a RoutingRelay: each has an outbox of its own beside this one. */
+  branches?: readonly string[]
+}
+
+export interface MemoryEnqueueOptions extends EnqueueOptions {
+  /** Lets writers of one key wait for each other, so that its numbers are in commit order. */
+  serialize?: boolean
+}
+
+const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate', 'serialize'] as const
+
+/** An outbox in memory. */
+export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReader, BranchingOutbox {
+  readonly name: string
+  readonly admin: MemoryOutboxAdmin
+  readonly leadership: MemoryLeadership
+  readonly #table: Table
+  readonly #locks: Locks
+  readonly #owners = new Set<OwnerSession>()
+  readonly #topic: (message: Message) => string
+  readonly #current: () => MemoryTransaction | undefined
+  readonly #branches: ReadonlyMap<string, MemoryOutbox>
+  /** Events whose transactions have not ended. */
+  readonly #uncommitted = new Map<string, { readonly tx: Transaction; readonly row: Row }>()
+
+  constructor(
+    clock: Clock,
+    locks: Locks,
+    current: () => MemoryTransaction | undefined,
+    options: MemoryOutboxOptions = {},
+  ) {
+    checkOptions('outbox', options, ['name', 'topic', 'branches'])
+    const { name = 'outbox', topic } = options
+    const branches = branchNames('outbox: branches', options.branches)
+    this.#branches = new Map(
+      branches.map((branch) => [branch, new MemoryOutbox(clock, locks, current, { name: `${name}_to_${branch}` })]),
+    )
+    this.name = name
+    this.#table = new Table(name, clock)
+    this.#locks = locks
+    this.#current = current
+    this.#topic = topic === undefined ? topicOf : typeof topic === 'function' ? topic : () => topic
+    this.admin = new MemoryOutboxAdmin(this.#table)
+    this.leadership = new MemoryLeadership(clock)
+  }
+
+  /**
+   * Writes events in a transaction: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
+   * `withTransaction` has begun. Answers their sequence numbers.
+   */
+  enqueue(tx: MemoryTransaction, event: Message, options?: MemoryEnqueueOptions): Promise<string>
+  enqueue(tx: MemoryTransaction, events: readonly Message[], options?: MemoryEnqueueOptions): Promise<string[]>
+  enqueue(event: Message, options?: MemoryEnqueueOptions): Promise<string>
+  enqueue(events: readonly Message[], options?: MemoryEnqueueOptions): Promise<string[]>
+  async enqueue(...given: unknown[]): Promise<string | string[]> {
+    const ambient = isAmbient(given)
+    const [tx, events, options = {}] = (ambient ? [this.#ambient(), ...given] : given) as [
+      unknown,
+      Message | readonly Message[],
+      MemoryEnqueueOptions?,
+    ]
+    checkEnqueueOptions(options, ENQUEUE_OPTIONS)
+    const list = Array.isArray(events) ? (events as readonly Message[]) : [events as Message]
+    const rows = list.map((event) => eventRow(event, options, this.#topic))
+    const sequences = await this.#write(transactionOf(tx), rows, options.serialize ?? false)
+    return Array.isArray(events) ? sequences : sequences[0]!
+  }
+
+  reader(options: ReaderOptions): Reader {
+    return new MemoryReader({ table: this.#table, leadership: this.leadership, owners: this.#owners }, options)
+  }
+
+  branch(name: string): MemoryOutbox {
+    const branch = this.#branches.get(name)
+    if (branch === undefined) throw noBranch(this.name, name, [...this.#branches.keys()])
+    return branch
+  }
+
+  async distribute(events: ReadonlyMap<string, readonly Message[]>): Promise<void> {
+    await begin(async (tx) => {
+      for (const [name, list] of events) await this.branch(name).enqueue(tx, list)
+    })
+  }
+
+  async branches(): Promise<readonly { name: string; unpublished: number }[]> {
+    const all = [...this.#branches].map(async ([name, branch]) => {
+      const { states } = await branch.admin.stats()
+      return { name, unpublished: unpublished(states) }
+    })
+    return Promise.all(all)
+  }
+
+  async #write(tx: Transaction, rows: readonly Row[], serialize: boolean): Promise<string[]> {
+    const written: Row[] = []
+    const sequences: string[] = []
+    tx.atCommit(() => {
+      for (const row of written) this.#table.insert(row)
+    })
+    tx.atEnd(() => {
+      for (const { eventId } of written) this.#uncommitted.delete(eventId)
+    })
+    for (const row of rows) {
+      const { eventId, key } = row
+      if (serialize && key !== undefined) await this.#locks.take(tx, `${this.name} ${key}`)
+      let other = this.#uncommitted.get(eventId)
+      // Another transaction that has written it may yet roll back.
+      for (; other !== undefined && other.tx !== tx; other = this.#uncommitted.get(eventId)) await tx.wait(other.tx)
+      const known = this.#table.rows.get(eventId) ?? other?.row
+      if (known === undefined) {
+        row.createdAt = this.#table.now()
+        row.sequence = this.#table.nextSequence()
+        this.#uncommitted.set(eventId, { tx, row })
+        written.push(row)
+      }
+      sequences.push(String((known ?? row).sequence))
+    }
+    return sequences
+  }
+
+  #ambient(): MemoryTransaction {
+    const tx = this.#current()
+    if (tx !== undefined) return tx
+    throw new WaybillError(
+      'NO_TRANSACTION',
+      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event)',
+    )
+  }
+}

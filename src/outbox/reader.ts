@@ -1,0 +1,45 @@
+import type { Clock } from '../core/index.ts'
+import type { Source } from '../flow/index.ts'
+
+export const READERS = ['auto', 'owner', 'lease'] as const
+export type ReaderKind = (typeof READERS)[number]
+
+export interface ReaderOptions {
+  readonly reader: ReaderKind
+  readonly shards: number
+  /** How long the right to settle lasts without being renewed, in milliseconds. */
+  readonly lease: number
+  /** Whether a dead event blocks its key. */
+  readonly deadKey: 'block' | 'continue'
+  /** Whether published events are removed at once. */
+  readonly deletes: boolean
+  /** Whether to be woken by writers, beside polling. */
+  readonly wake: boolean
+  /** The most attempts an event has. */
+  readonly attempts: number
+  readonly clock: Clock
+}
+
+/** An outbox that relays can read. Making a reader does no work yet. */
+export interface OutboxReader {
+  readonly name: string
+  reader(options: ReaderOptions): Reader
+  /** Throws when it cannot be read as it is: a table that is missing or of another version. */
+  check?(): Promise<void>
+}
+
+/** One relay's part in reading an outbox that others may read too. */
+export interface Reader {
+  /** Throws when it could never work as it is set up: a pool that is too small. Called when the relay starts. */
+  check?(): Promise<void>
+  /**
+   * Says that this relay lives, and answers what it should read from now on: the whole, its share of the shards, or
+   * nothing while relays that read in another way are at work. The same source is the same object. Called again and
+   * again, well within the lease.
+   */
+  share(): Promise<readonly Source[]>
+  /** A round is over, and none of its connections is kept. What `check` counted for it is free for others. */
+  rest?(): void
+  /** No longer takes part. */
+  close(): Promise<void>
+}

@@ -1,0 +1,343 @@
+import { type Clock, errorSummary, RELEASE, telemetry, uuidv7, WaybillError } from '../core/index.ts'
+import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
+import type { Demand, Session, Settled, Source } from '../flow/index.ts'
+import { tellExpired } from '../outbox/waiting.ts'
+import { type Becoming, becoming, unchanged, updateValues } from './becoming.ts'
+import { FittingSize } from './fitting-size.ts'
+import type { OutboxNames } from './names.ts'
+import { RelayConnections } from './relay-connections.ts'
+import {
+  attemptsOf,
+  type Decoded,
+  deliveriesOf,
+  idOf,
+  type OutboxDelivery,
+  type Row,
+  sequenceOf,
+  stateOf,
+  tenantOf,
+  typeOf,
+  withinBytes,
+} from './row.ts'
+import { sql } from './sql.generated.ts'
+import { checkTables } from './table-checks.ts'
+
+export interface LeaseOptions {
+  readonly db: Database
+  readonly names: OutboxNames
+  /** Milliseconds. */
+  readonly lease: number
+  readonly attempts: number
+  readonly deletes: boolean
+  readonly wake: boolean
+  readonly prepare: boolean
+  readonly clock: Clock
+  /** Connections of open sessions, on which the relay can say that it lives. */
+  readonly open: Set<Sql>
+  /** Whether this relay may read at all: relays that own the table keep it out. */
+  readonly allowed: () => Promise<boolean>
+}
+
+/**
+ * The outbox read by competing relays: each claims a batch with a token and an expiry, which it renews while it works.
+ * A settlement is fenced by the token. There is no order between relays, nor per key.
+ */
+export function leaseSource(options: LeaseOptions): Source<OutboxDelivery> {
+  return {
+    name: options.names.table.text,
+    features: { redelivers: true },
+    async open() {
+      if (!(await options.allowed())) return undefined
+      const connections = await RelayConnections.open(options)
+      try {
+        await checkTables(connections.reader, options.names, options.deletes)
+        return new LeaseSession(options, connections)
+      } catch (error) {
+        await connections.close(true)
+        throw error
+      }
+    },
+  }
+}
+
+/** Where a claimed row says that its lease had run out, and that there are more of those. */
+const EXPIRED = 16
+const MORE_EXPIRED = 17
+const MOST_APART = 100
+/** Ready events are looked for from the very left this often, and whenever there are not enough behind the last. */
+const CLAIM_ALL_EVERY = 1000
+const SOON = 50
+
+/** A claim under way; `claimed` is what it has brought so far. */
+interface Claim {
+  readonly asked: number
+  readonly rows: Promise<readonly Row[]>
+  claimed: readonly Row[]
+}
+
+class LeaseSession implements Session<OutboxDelivery> {
+  readonly extendEvery: number
+  readonly #options: LeaseOptions
+  readonly #connections: RelayConnections
+  readonly #size = new FittingSize()
+  readonly #token = uuidv7()
+  readonly #lost = new AbortController()
+  readonly #inHand = new Map<string, OutboxDelivery>()
+  readonly #sql: Record<'claim' | 'settle' | 'published' | 'unchanged' | 'extend' | 'large' | 'next', string>
+  /** Until when what was renewed last is ours, and what was claimed since. */
+  #renewed = Number.POSITIVE_INFINITY
+  #claimed = Number.POSITIVE_INFINITY
+  /** Events whose lease ran out are in hand, or are to come next: nothing else is claimed with them. */
+  #apart = false
+  /** How many of them at once. */
+  #few = 1
+  /** Others wait for them. Not for long: one may need others that arrive, to be told from an outage. */
+  #patient = true
+  #waiting: AbortController | undefined
+  #ahead: Claim | undefined
+  /** The highest number claimed so far, while claims come full. */
+  #mark = '-1'
+  #allAt = 0
+
+  constructor(options: LeaseOptions, connections: RelayConnections) {
+    this.#options = options
+    this.#connections = connections
+    this.extendEvery = options.lease / 3
+    const text = (name: keyof typeof sql) => options.names.fill(sql[name])
+    this.#sql = {
+      claim: text('lease-claim'),
+      settle: text('lease-settle'),
+      published: text(options.deletes ? 'lease-deleted' : 'lease-published'),
+      unchanged: text('unchanged'),
+      extend: text('lease-extend'),
+      large: text('large-payloads'),
+      next: text('lease-next'),
+    }
+    connections.onLost((error) => this.#lose(error))
+    options.open.add(connections.writer)
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  live(): boolean {
+    if (this.#options.clock.monotonic() < Math.min(this.#renewed, this.#claimed)) return true
+    this.#lose(new WaybillError('LEASE_EXPIRED', 'what was claimed could not be renewed in time'))
+    return false
+  }
+
+  async take({ count, bytes, next = 0 }: Demand): Promise<readonly OutboxDelivery[]> {
+    // What may have killed a relay goes out with nothing else in hand.
+    if (this.#apart && this.#inHand.size > 0) return []
+    const { wake, reader } = this.#connections
+    this.#connections.used()
+    if (wake?.rung()) this.#allAt = 0
+    const { asked, rows } = this.#ahead ?? this.#ask(count)
+    this.#ahead = undefined
+    const claimed = await rows
+    const wanted = withinBytes(claimed.slice(0, count), bytes)
+    this.#more(claimed.slice(wanted.length), asked, claimed.length >= count ? next : 0)
+    const { deliveries, unreadable } = await deliveriesOf(reader, this.#sql.large, wanted).catch((error) => {
+      this.#keep(wanted, asked)
+      throw error
+    })
+    if (unreadable.length > 0) await this.#bury(unreadable)
+    if (deliveries.length > 0) {
+      this.#claimed = Math.min(this.#claimed, asked + this.#options.lease * 0.9)
+      wake?.lower()
+    }
+    for (const delivery of deliveries) this.#inHand.set(delivery.eventId, delivery)
+    return deliveries
+  }
+
+  #ask(count: number): Claim {
+    const rows = this.#size.take(count, (fitting) => this.#claim(fitting))
+    const claim: Claim = { asked: this.#options.clock.monotonic(), rows, claimed: [] }
+    claim.rows.then(
+      (rows) => {
+        claim.claimed = rows
+      },
+      () => {},
+    )
+    return claim
+  }
+
+  /** What was claimed and not wanted comes next. While claims come full, the next is made before it is wanted. */
+  #more(left: readonly Row[], asked: number, next: number): void {
+    if (left.length > 0) this.#ahead = { asked, rows: Promise.resolve(left), claimed: left }
+    else if (next > 0 && !this.#apart) this.#ahead = this.#ask(next)
+  }
+
+  /** Claimed, and could not be read now: they come next. Left alone, each would be charged when its lease runs out. */
+  #keep(rows: readonly Row[], asked: number): void {
+    const after = this.#ahead
+    const kept: Claim = {
+      asked,
+      claimed: rows,
+      rows: (after?.rows ?? Promise.resolve([])).then(
+        (more) => {
+          kept.claimed = [...rows, ...more]
+          return kept.claimed
+        },
+        () => rows,
+      ),
+    }
+    this.#ahead = kept
+  }
+
+  async #claim(count: number): Promise<readonly Row[]> {
+    const { lease, attempts, clock } = this.#options
+    const now = clock.monotonic()
+    if (now >= this.#allAt) {
+      this.#allAt = now + CLAIM_ALL_EVERY
+      this.#mark = '-1'
+    }
+    const hinted = this.#mark !== '-1'
+    const expired = this.#inHand.size > 0 ? 0 : Math.min(count, this.#few)
+    const values = [String(count), this.#token, String(lease), String(attempts), String(expired), this.#mark]
+    const rows = inOrder(await this.#connections.reader.read('lease-claim', this.#sql.claim, values))
+    this.#mark = rows.length >= count ? sequenceOf(rows.at(-1)!) : '-1'
+    if (hinted && rows.length === 0) return this.#claim(count)
+    const claimed = rows.filter((row) => stateOf(row) === 'leased')
+    for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(row, attemptsOf(row), EXPIRED_REASON)
+    const ranOut = rows.filter((row) => row[EXPIRED] === 't').length
+    tellExpired(this.#options.names.table.text, ranOut)
+    if (ranOut > 0) {
+      // None of those before has done harm: the next may be more.
+      this.#few = Math.min(this.#few * 2, MOST_APART)
+      this.#apart = true
+    } else {
+      this.#apart = this.#patient && rows.some((row) => row[MORE_EXPIRED] === 't')
+    }
+    return rows.length > 0 && claimed.length === 0 ? this.#claim(count) : claimed
+  }
+
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options
+    const { wake } = this.#connections
+    if (this.#apart && this.#inHand.size === 0) return
+    this.#waiting = new AbortController()
+    const over = AbortSignal.any([signal, this.#waiting.signal])
+    // With those apart nothing else is claimed, so nobody need wake it.
+    if (this.#apart) await clock.sleep(ms, over)
+    // When the flag has just gone up, claim once more: what was committed before told nobody.
+    else if (!(await wake?.raise()) || Number.isFinite(wake!.retryIn)) {
+      const due = Math.min(ms, await this.#nextDue(), wake?.retryIn ?? ms)
+      await (wake?.sleep(due, over) ?? clock.sleep(due, over))
+    }
+    this.#waiting = undefined
+  }
+
+  /** What is due and was not claimed is being claimed by another: look again soon, not at once. */
+  async #nextDue(): Promise<number> {
+    const [row] = await this.#connections.reader.read('lease-next', this.#sql.next, [])
+    return row === undefined ? Number.POSITIVE_INFINITY : Math.max(SOON, Number(row[0]))
+  }
+
+  async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
+    const plain = batch.filter(([, { kind }]) => kind === 'done').map(([delivery]) => delivery.eventId)
+    const others = batch.filter(([, { kind }]) => kind !== 'done')
+    let changed = 0
+    if (plain.length > 0) {
+      changed += await this.#connections.writer.run('lease-published', this.#sql.published, [
+        this.#token,
+        textArray(plain),
+      ])
+    }
+    if (others.length > 0)
+      changed += await this.#become(others.map(([delivery, settlement]) => becoming(delivery, settlement)))
+    if (changed < batch.length) await this.#refuseUnchanged(batch)
+    for (const [delivery] of batch) this.#inHand.delete(delivery.eventId)
+    if (this.#inHand.size === 0) this.#patient = true
+    // What waits for those apart may go on, and a retry sets a timer. After plain success there is nothing new.
+    if (others.length > 0 || (this.#apart && this.#inHand.size === 0)) this.#waiting?.abort()
+    return batch.length - changed
+  }
+
+  #become(rows: readonly Becoming[]): Promise<number> {
+    const values = [this.#token, ...updateValues(rows)]
+    return this.#connections.writer.run('lease-settle', this.#sql.settle, values)
+  }
+
+  /** One that did not change although it is still ours: see the owner. The flow finds out which ones, and puts them aside. */
+  async #refuseUnchanged(batch: readonly Settled<OutboxDelivery>[]): Promise<void> {
+    const ids = textArray(batch.map(([{ eventId }]) => eventId))
+    const numbers = numberArray(batch.map(([{ sequence }]) => sequence))
+    const pending = await this.#connections.writer.read('unchanged', this.#sql.unchanged, [ids, numbers])
+    const ours = pending.filter(([, state, lease]) => state === 'leased' && lease === this.#token)
+    if (ours.length > 0) throw unchanged(this.#options.names, ours.length)
+  }
+
+  extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
+    return this.#connections.unlessClosed(this.#extend(deliveries))
+  }
+
+  async #extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
+    const { clock, lease, allowed } = this.#options
+    const asked = clock.monotonic()
+    // What is claimed from here on is not among these, and this renewal says nothing about it.
+    this.#renewed = Math.min(this.#renewed, this.#claimed)
+    this.#claimed = Number.POSITIVE_INFINITY
+    const ahead = this.#ahead
+    const ids = [...deliveries.map((delivery) => delivery.eventId), ...(ahead?.claimed ?? []).map(idOf)]
+    if (ahead !== undefined && ahead.claimed.length > 0) this.#ahead = { ...ahead, asked }
+    if (ids.length > 0) {
+      await this.#connections.writer.run('lease-extend', this.#sql.extend, [this.#token, textArray(ids), String(lease)])
+    }
+    await this.#connections.touch()
+    if (!(await allowed())) this.#lose(new WaybillError('TERM_LOST', 'relays that own the table have taken over'))
+    if (this.#apart && deliveries.length > 0) this.#patient = this.#apart = false
+    this.#renewed = deliveries.length > 0 ? asked + lease * 0.9 : Number.POSITIVE_INFINITY
+  }
+
+  /** What was not settled is given back: waiting for the end of its lease would cost it an attempt. */
+  async close(): Promise<void> {
+    const gone = this.#lost.signal.aborted
+    const ahead = gone ? [] : await this.#ahead?.rows.catch(() => [])
+    const left = [...this.#inHand.values()].map((delivery) => becoming(delivery, RELEASE))
+    left.push(...(ahead ?? []).map(givenBack))
+    this.#inHand.clear()
+    if (!gone && left.length > 0) await this.#become(left).catch(() => {})
+    this.#options.open.delete(this.#connections.writer)
+    await this.#connections.close(gone)
+  }
+
+  /**
+   * What cannot be read costs only itself, also where the table refuses that it is dead: the others of its claim go on,
+   * and it comes again when its lease has run out.
+   */
+  async #bury(unreadable: Decoded['unreadable']): Promise<void> {
+    for (const { row, reason } of unreadable) {
+      const dead: Becoming = { id: idOf(row), becomes: 'dead', attempts: attemptsOf(row) + 1, error: reason }
+      try {
+        await this.#become([dead])
+        this.#tellDead(row, dead.attempts, reason)
+      } catch (error) {
+        const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row), settlement: 'dead' as const }
+        telemetry['settlement.refused'].publish({ flow: this.#options.names.table.text, ...about, dead: false, error })
+      }
+    }
+  }
+
+  #tellDead(row: Row, attempt: number, reason: string): void {
+    const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }
+    telemetry['message.dead'].publish({ flow: this.#options.names.table.text, reason, attempt, ...about })
+  }
+
+  #lose(reason: unknown): void {
+    if (!this.#lost.signal.aborted) this.#lost.abort(reason)
+  }
+}
+
+const EXPIRED_REASON = errorSummary(
+  new WaybillError('CRASHED', 'the relays that worked on it let their leases run out'),
+)
+
+function givenBack(row: Row): Becoming {
+  return { id: idOf(row), becomes: 'ready', attempts: attemptsOf(row) }
+}
+
+function inOrder(rows: readonly Row[]): readonly Row[] {
+  return [...rows].sort((a, b) => Number(sequenceOf(a)) - Number(sequenceOf(b)))
+}

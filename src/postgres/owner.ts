@@ -1,0 +1,362 @@
+import { type Clock, errorSummary, RELEASE, type Settlement, telemetry, WaybillError } from '../core/index.ts'
+import { answered } from '../drivers/sql/connection.ts'
+import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
+import type { Demand, Session, Settled, Source } from '../flow/index.ts'
+import type { Term } from '../outbox/leadership.ts'
+import { tellExpired, Waiting } from '../outbox/waiting.ts'
+import { type Becoming, becoming, heldBehind, unchanged, updateValues } from './becoming.ts'
+import { FittingSize } from './fitting-size.ts'
+import { acquireTerm, type PostgresLeadership } from './leadership.ts'
+import type { FillOptions, OutboxNames } from './names.ts'
+import { asideOf, writeAside } from './put-aside.ts'
+import { RelayConnections } from './relay-connections.ts'
+import { idOf, type OutboxDelivery, tenantOf, typeOf } from './row.ts'
+import { OwnerScan, type Taken } from './scan.ts'
+import { sql } from './sql.generated.ts'
+import { checkTables } from './table-checks.ts'
+
+export interface OwnerOptions {
+  readonly db: Database
+  readonly names: OutboxNames
+  readonly leadership: PostgresLeadership
+  /** Connections of open sessions, on which the relay can say that it lives. */
+  readonly open: Set<Sql>
+  readonly member: string
+  readonly shard: number
+  readonly shards: number
+  /** Milliseconds. */
+  readonly lease: number
+  readonly attempts: number
+  readonly deadKey: 'block' | 'continue'
+  readonly deletes: boolean
+  readonly wake: boolean
+  readonly prepare: boolean
+  readonly clock: Clock
+}
+
+/** With so many events that are published and cannot be marked as such, no more are taken. */
+const MOST_UNCHANGED = 100
+
+/** With so many rows that cannot be put aside, and those behind them, no more are taken. */
+const MOST_LEFT_OUT = 10_000
+
+/** Of the lease that is left when an owner stops of its own accord: clocks and answers take time. */
+const MARGIN = 0.1
+
+/**
+ * The outbox read by its one owner, or one owner for each shard. Nothing is written to take an event: the owner reads
+ * what is pending in order, remembers what it has in hand, and settles a batch in one statement that is fenced by its
+ * epoch. A row that commits late is found by a later scan, so there are no gaps to get wrong.
+ */
+export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
+  const { names, shard, shards, member, lease, clock } = options
+  const waiting = new Waiting(names.table.text, shard, lease, clock)
+  return {
+    name: shards === 1 ? names.table.text : `${names.table.text}/${shard}`,
+    features: { redelivers: true, holdsKeys: true },
+    async open() {
+      // A relay that waits keeps no connection.
+      const holder = options.leadership.holder(member, shard)
+      const other = await answered(holder, Math.max(1000, lease / 3), () => {})
+      if (other !== undefined) {
+        waiting.for(other, 'another relay owns it')
+        return undefined
+      }
+      const connections = await RelayConnections.open(options)
+      try {
+        const asked = clock.monotonic()
+        const term = await acquireTerm(connections.writer, names, member, shard, lease)
+        if (term === undefined) {
+          await connections.close(false)
+          return undefined
+        }
+        waiting.over()
+        const { numbersInOrder } = await checkTables(connections.reader, names, options.deletes)
+        return await OwnerSession.begin(options, term, asked, connections, numbersInOrder)
+      } catch (error) {
+        options.open.delete(connections.writer)
+        await connections.close(true)
+        throw error
+      }
+    },
+  }
+}
+
+class OwnerSession implements Session<OutboxDelivery> {
+  readonly cautious: boolean
+  readonly extendEvery: number
+  readonly #options: OwnerOptions
+  readonly #term: Term
+  readonly #connections: RelayConnections
+  readonly #scan: OwnerScan
+  readonly #size = new FittingSize()
+  readonly #lost = new AbortController()
+  readonly #sql: Record<'published' | 'mixed' | 'unchanged' | 'remove' | 'note' | 'renew' | 'release', string>
+  /** Events that were settled, and whose rows do not change. */
+  readonly #unchanged = new Set<string>()
+  #deadline: number
+  #noted: string | undefined
+  #sleep: AbortController | undefined
+
+  private constructor(
+    options: OwnerOptions,
+    term: Term,
+    asked: number,
+    connections: RelayConnections,
+    numbersInOrder: boolean,
+  ) {
+    this.#options = options
+    this.#term = term
+    this.#connections = connections
+    this.cautious = term.abandoned
+    this.extendEvery = options.lease / 3
+    this.#deadline = asked + options.lease * (1 - MARGIN)
+    const { names, deadKey, shard, shards, deletes, clock } = options
+    const fill: FillOptions = { deadKey, shard, shards }
+    const readsAhead = !options.db.single
+    this.#scan = new OwnerScan(connections.reader, names, fill, clock, { readsAhead, numbersInOrder })
+    this.#sql = {
+      published: names.fill(sql[deletes ? 'settle-deleted' : 'settle-published']),
+      mixed: names.fill(sql['settle-mixed']),
+      unchanged: names.fill(sql['unchanged']),
+      remove: names.fill(sql['delete-published']),
+      note: names.fill(sql['leadership-note']),
+      renew: names.fill(sql['leadership-renew']),
+      release: names.fill(sql['leadership-release']),
+    }
+    connections.onLost((error) => this.#lose(error))
+    options.open.add(connections.writer)
+  }
+
+  static async begin(
+    options: OwnerOptions,
+    term: Term,
+    asked: number,
+    connections: RelayConnections,
+    numbersInOrder: boolean,
+  ): Promise<OwnerSession> {
+    const session = new OwnerSession(options, term, asked, connections, numbersInOrder)
+    if (term.note !== undefined) await session.#charge(term.note)
+    return session
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal
+  }
+
+  live(): boolean {
+    if (this.#options.clock.monotonic() < this.#deadline) return true
+    this.#lose(
+      new WaybillError('LEASE_EXPIRED', `the term of ${this.#options.names.table.text} was not renewed in time`),
+    )
+    return false
+  }
+
+  take(demand: Demand): Promise<readonly OutboxDelivery[]> {
+    return this.#size.take(demand.count, (count) => this.#take({ ...demand, count }))
+  }
+
+  async #take(demand: Demand): Promise<readonly OutboxDelivery[]> {
+    if (this.#unchanged.size >= MOST_UNCHANGED) throw unchanged(this.#options.names, this.#unchanged.size)
+    const { wake } = this.#connections
+    for (;;) {
+      this.#connections.used()
+      const taken = await this.#scan.take(demand, wake?.rung() ?? false)
+      const { deliveries } = taken
+      if (deliveries.length > 0) wake?.lower()
+      tellExpired(
+        this.#options.names.table.text,
+        count(deliveries, ({ state }) => state === 'leased'),
+      )
+      const changed = await this.#putAside(taken)
+      // Where all that was found is put aside there may be more behind it.
+      if (deliveries.length > 0 || !changed) return deliveries
+    }
+  }
+
+  /** Writes what becomes of rows that were read and not handed out. Returns whether there were any. */
+  async #putAside(taken: Taken): Promise<boolean> {
+    const rows = asideOf(taken)
+    if (rows.length === 0) return false
+    const { names } = this.#options
+    const flow = names.table.text
+    try {
+      const refused = await writeAside(rows, names, (becoming) => this.#mixed(becoming))
+      for (const { row, becoming, error } of refused) {
+        const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }
+        const settlement = becoming.becomes === 'dead' ? 'dead' : 'release'
+        telemetry['settlement.refused'].publish({ flow, ...about, settlement, dead: false, error })
+        if (this.#scan.leaveOut(row) >= MOST_LEFT_OUT) throw error
+      }
+      for (const { row, becoming } of rows) {
+        if (becoming.becomes !== 'dead' || refused.some((one) => one.row === row)) continue
+        const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row), attempt: becoming.attempts }
+        telemetry['message.dead'].publish({ flow, reason: becoming.error!, ...about })
+      }
+    } catch (error) {
+      // Nobody will settle these: they must be found again.
+      for (const delivery of taken.deliveries) this.#scan.settled(delivery, RELEASE)
+      throw error
+    }
+    this.#scan.putAside()
+    return true
+  }
+
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    const { wake } = this.#connections
+    const look = wake === undefined || (await wake.raise())
+    if (look && (await this.#scan.look())) return
+    const due = Math.min(ms, this.#scan.nextTimer, wake?.retryIn ?? ms)
+    if (due === 0 || signal.aborted) return
+    this.#sleep = new AbortController()
+    const over = AbortSignal.any([signal, this.#sleep.signal])
+    await (wake?.sleep(due, over) ?? this.#options.clock.sleep(due, over))
+    this.#sleep = undefined
+  }
+
+  async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
+    const plain: OutboxDelivery[] = []
+    const others: OutboxDelivery[] = []
+    const mixed: Becoming[] = []
+    const failing = new Set<string>()
+    for (const [delivery, settlement] of batch) {
+      if (settlement.kind === 'release') continue
+      if (settlement.kind === 'done' && delivery.state === 'ready') plain.push(delivery)
+      else {
+        others.push(delivery)
+        mixed.push(becoming(delivery, settlement))
+      }
+      if (delivery.key !== undefined && this.#blocks(settlement)) failing.add(delivery.key)
+    }
+    if (failing.size > 0) mixed.push(...heldBehind(failing, batch))
+    let stale = 0
+    if (plain.length > 0) stale += await this.#published(plain)
+    if (mixed.length > 0) {
+      const { holds, ids } = await this.#mixed(mixed)
+      if (holds && ids.size < mixed.length) await this.#refuseUnchanged(others, (id) => !ids.has(id))
+      stale += mixed.length - ids.size
+    }
+    for (const [delivery, settlement] of batch) {
+      this.#scan.settled(delivery, settlement)
+      if (this.#unchanged.size > 0) this.#unchanged.delete(delivery.eventId)
+      if (delivery.eventId === this.#noted) await this.#clearNote()
+    }
+    // A retry sets a timer, and what was given back or unblocked is there to be taken: a wait must not oversleep it.
+    if (plain.length < batch.length) this.#sleep?.abort()
+    return stale
+  }
+
+  #blocks({ kind }: Settlement): boolean {
+    return kind === 'retry' || (kind === 'dead' && this.#options.deadKey === 'block')
+  }
+
+  async note(delivery: OutboxDelivery): Promise<void> {
+    await this.#writeNote(delivery.eventId)
+    this.#noted = delivery.eventId
+  }
+
+  /** Renews the term, and finds out whether connections that are not used are still there. */
+  async extend(): Promise<void> {
+    await this.#connections.unlessClosed(Promise.all([this.#renew(), this.#connections.touch()]))
+  }
+
+  async close(): Promise<void> {
+    const { writer } = this.#connections
+    this.#options.open.delete(writer)
+    const gone = this.#lost.signal.aborted
+    if (!gone) {
+      await this.#scan.close()
+      const values = [this.#options.member, String(this.#term.shard), this.#term.epoch]
+      await writer.run('release', this.#sql.release, values).catch(() => {})
+    }
+    await this.#connections.close(gone)
+  }
+
+  async #published(deliveries: readonly OutboxDelivery[]): Promise<number> {
+    const ids = numberArray(deliveries.map(({ eventId }) => eventId))
+    const values = [String(this.#term.shard), this.#term.epoch, ids]
+    const [row] = await this.#connections.writer.read('settle-published', this.#sql.published, values)
+    const stale = deliveries.length - Number(row?.[1] ?? 0)
+    if (this.#holds(row) && stale > 0) await this.#refuseUnchanged(deliveries, (_, state) => state === 'ready')
+    return stale
+  }
+
+  async #mixed(rows: readonly Becoming[]): Promise<{ holds: boolean; ids: ReadonlySet<string> }> {
+    const values = [String(this.#term.shard), this.#term.epoch, ...updateValues(rows)]
+    const [row] = await this.#connections.writer.read('settle-mixed', this.#sql.mixed, values)
+    const ids = new Set(((row?.[1] as string | null) ?? '').split(',').filter(Boolean))
+    const published = rows.filter((row) => row.becomes === 'published' && ids.has(row.id))
+    // Two statements: a row that was changed by one part of a statement cannot be deleted by another part of it.
+    if (this.#options.deletes && published.length > 0) {
+      await this.#connections.writer.run('delete-published', this.#sql.remove, [
+        textArray(published.map((row) => row.id)),
+      ])
+    }
+    return { holds: this.#holds(row), ids }
+  }
+
+  /**
+   * Fewer rows were changed than were settled. Some may be settled already, or removed by a person. One that is pending
+   * all the same was passed over by a trigger or row-level security. Nothing of the batch counts as settled then: the flow
+   * finds out which ones it is, and puts them aside. Until then they stay unsettled, and are not handed out again.
+   */
+  async #refuseUnchanged(
+    settled: readonly OutboxDelivery[],
+    suspect: (id: string, state: string) => boolean,
+  ): Promise<void> {
+    const ids = textArray(settled.map(({ eventId }) => eventId))
+    const numbers = numberArray(settled.map(({ sequence }) => sequence))
+    const pending = await this.#connections.writer.read('unchanged', this.#sql.unchanged, [ids, numbers])
+    const found = pending.map(([id, state]) => [id, state] as [string, string]).filter((row) => suspect(...row))
+    if (found.length === 0) return
+    for (const [id] of found) this.#unchanged.add(id)
+    throw unchanged(this.#options.names, found.length)
+  }
+
+  #holds(row: readonly (string | Uint8Array | null)[] | undefined): boolean {
+    if (row?.[0] !== '0') return true
+    this.#lose(new WaybillError('TERM_LOST', `another relay has taken over ${this.#options.names.table.text}`))
+    return false
+  }
+
+  async #renew(): Promise<void> {
+    const { clock, lease, member } = this.#options
+    const asked = clock.monotonic()
+    const values = [member, String(this.#term.shard), this.#term.epoch, String(lease)]
+    const renewed = await this.#connections.writer.run('renew', this.#sql.renew, values)
+    if (renewed === 1) this.#deadline = asked + lease * (1 - MARGIN)
+    else this.#lose(new WaybillError('TERM_LOST', `another relay has taken over ${this.#options.names.table.text}`))
+  }
+
+  async #charge(eventId: string): Promise<void> {
+    const values = [String(this.#term.shard), this.#term.epoch, eventId, String(this.#options.attempts)]
+    const charged = await this.#connections.writer.query(this.#options.names.fill(sql['charge-noted']), values)
+    const [row] = charged.rows
+    if (row === undefined) return
+    const flow = this.#options.names.table.text
+    const error = new WaybillError('CRASHED', 'the relay before ended while this event was alone in flight')
+    const tenant = (row['tenant'] as string | null) ?? undefined
+    const event = { flow, type: row['event_type'] as string, id: eventId, attempt: Number(row['attempts']), tenant }
+    telemetry['message.suspected'].publish({ ...event, error })
+    if (row['state'] === 'dead') telemetry['message.dead'].publish({ ...event, reason: errorSummary(error) })
+  }
+
+  async #clearNote(): Promise<void> {
+    this.#noted = undefined
+    await this.#writeNote(null)
+  }
+
+  async #writeNote(eventId: string | null): Promise<void> {
+    await this.#connections.writer.run('note', this.#sql.note, [String(this.#term.shard), this.#term.epoch, eventId])
+  }
+
+  #lose(reason: unknown): void {
+    if (!this.#lost.signal.aborted) this.#lost.abort(reason)
+  }
+}
+
+function count<T>(list: readonly T[], fits: (one: T) => boolean): number {
+  let found = 0
+  for (const one of list) if (fits(one)) found++
+  return found
+}

@@ -1,0 +1,59 @@
+import { checkOptions, type Duration, milliseconds, WaybillError } from '../core/index.ts'
+import { databaseOf, type EmbeddedOf, type PoolOf, type SqlRootOf } from '../drivers/sql/database.ts'
+import { has } from '../drivers/sql/recognise.ts'
+import type { Database } from '../drivers/sql/sql.ts'
+import { PostgresInbox, type PostgresInboxOptions } from './inbox.ts'
+import { type Migrated, Migrations } from './migrate.ts'
+import { PostgresOutbox, type PostgresOutboxOptions } from './postgres-outbox.ts'
+import { PostgresUnitOfWork } from './unit-of-work.ts'
+
+export interface PostgresOptions<Pool> {
+  /** A pg Pool, the `sql` of postgres.js, or a PGlite instance. It stays yours: nothing here closes it. */
+  pool: Pool
+  outbox?: PostgresOutboxOptions
+  inbox?: PostgresInboxOptions
+  /**
+   * How long a statement of the inbox, of `enqueue` and of the cleaner may go without an answer. Default 30 s. Yours are
+   * ended by the signal that `withTransaction` is given; or set limits in your pool.
+   */
+  statementTimeout?: Duration
+}
+
+/** Transactions, an outbox and an inbox on a PostgreSQL database. Nothing is sent to it until something is called. */
+export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> {
+  readonly outbox: PostgresOutbox<Tx>
+  readonly inbox: PostgresInbox<Tx>
+  readonly migrations: Migrations
+  readonly database: Database<Tx>
+
+  constructor(database: Database<Tx>, options: Pick<PostgresOptions<unknown>, 'outbox' | 'inbox'>) {
+    super(database)
+    this.database = database
+    this.outbox = new PostgresOutbox(database, () => this.current(), options.outbox)
+    this.inbox = new PostgresInbox(database, options.inbox)
+    this.migrations = new Migrations(database, { ...this.outbox.schema, inbox: this.inbox.names })
+  }
+
+  /** Creates the tables, or brings them up to date. On request only, safe to repeat, and to run on many at once. */
+  migrate(): Promise<readonly Migrated[]> {
+    return this.migrations.migrate()
+  }
+}
+
+/**
+ * `postgres({ pool })`: outbox, inbox and transactions on the database you already have. Further outboxes of one
+ * database, one for each module, are further calls with another `outbox.table`.
+ */
+export function postgres<Tx>(options: PostgresOptions<PoolOf<Tx>>): Postgres<Tx>
+export function postgres<Tx>(options: PostgresOptions<SqlRootOf<Tx>>): Postgres<Tx>
+export function postgres<Tx>(options: PostgresOptions<EmbeddedOf<Tx>>): Postgres<Tx>
+export function postgres(options: PostgresOptions<unknown>): Postgres {
+  // A pool given by itself has keys of its own, and none of them is a misspelt option.
+  const itself = typeof options !== 'object' || has(options, 'query')
+  if (!itself) checkOptions('postgres', options, ['pool', 'outbox', 'inbox', 'statementTimeout'])
+  if (itself || !('pool' in options)) {
+    throw new WaybillError('INVALID_OPTION', 'postgres: give the pool by its name: postgres({ pool })')
+  }
+  const { statementTimeout = '30s' } = options
+  return new Postgres(databaseOf(options.pool, milliseconds(statementTimeout, 'postgres: statementTimeout')), options)
+}

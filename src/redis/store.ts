@@ -1,0 +1,122 @@
+import {
+  type Clock,
+  checkOptions,
+  type Duration,
+  describe,
+  milliseconds,
+  systemClock,
+  WaybillError,
+} from '../core/index.ts'
+import { type DurabilityOptions, durabilityOf } from '../drivers/redis/checks.ts'
+import { type RedisLike, redisOf } from '../drivers/redis/recognise.ts'
+import { SteadyRedis } from '../drivers/redis/reconnecting.ts'
+import type { RedisClient } from '../drivers/redis/redis.ts'
+import type { Copies } from '../drivers/redis/wait.ts'
+import type { Phase, Stoppable } from '../flow/index.ts'
+import { checkedClient } from './checks.ts'
+import { RedisInbox, type RedisInboxOptions } from './inbox.ts'
+import { RedisStreamOutbox, type StreamOutboxOptions } from './stream-outbox.ts'
+import { RedisUnitOfWork } from './unit-of-work.ts'
+
+export interface RedisOptions {
+  /** A client of ioredis or node-redis. Its settings are used; the connection is opened anew, and is ours. */
+  client: RedisLike
+  /** The hash tag of all keys of a unit of work: marks and the outbox are `{tag}:…`, and so must be your keys. */
+  tag: string
+  /** How long a command may take before its connection counts as lost. Default 10 s. */
+  timeout?: Duration
+  /**
+   * Lets a unit of work write keys of any slot. Then it runs on a single server only, and never on a cluster. Default
+   * false: what would fail there fails here too.
+   */
+  anySlot?: boolean
+  /**
+   * `replicas`: so many must have a commit within `within` (1 s), or its outcome counts as unknown and the message comes
+   * again. That narrows what a failover can lose and never rules it out. `required`: nothing is written where settings
+   * of the server can lose what was committed, instead of a warning.
+   */
+  durability?: DurabilityOptions
+  inbox?: RedisInboxOptions
+  outbox?: StreamOutboxOptions
+  clock?: Clock
+}
+
+/** Units of work, an inbox and an outbox on Redis. Nothing is sent until something is called. */
+export class Redis extends RedisUnitOfWork implements Stoppable {
+  readonly phase: Phase = 'stores'
+  readonly name: string
+  readonly inbox: RedisInbox
+  readonly outbox: RedisStreamOutbox
+  /** The connection, for what belongs to the same store. */
+  readonly connection: SteadyRedis
+  readonly client: RedisClient
+  readonly tag: string
+  /** How many replicas must have what is written before it counts. */
+  readonly copies: Copies
+
+  constructor(options: RedisOptions) {
+    const where = 'redis'
+    if (typeof options !== 'object' || options === null || !('client' in options)) {
+      throw new WaybillError('INVALID_OPTION', "redis: give the client by its name: redis({ client, tag: 'shop' })")
+    }
+    checkOptions(where, options, ['client', 'tag', 'timeout', 'anySlot', 'durability', 'inbox', 'outbox', 'clock'])
+    const given = redisOf(options.client)
+    const tag = checkedTag(options.tag)
+    const anySlot = options.anySlot ?? false
+    if (anySlot && given.cluster) {
+      throw new WaybillError('INVALID_OPTION', 'redis: anySlot: a cluster runs a unit of work in one slot only')
+    }
+    const timeout = milliseconds(options.timeout ?? '10s', 'redis: timeout')
+    const durability = durabilityOf(where, options.durability)
+    const own = (name: string) => `{${tag}}:${name}`
+    const key = (name: string) => given.keyPrefix + name
+    const client = checkedClient(given, `redis ${tag}`, key(own('')), durability)
+    const connection = new SteadyRedis(client, { timeout, name: `waybill-${tag.replace(/\s/g, '-')}` })
+    const clock = options.clock ?? systemClock
+    const line = { calls: 0 }
+    const settings = { name: tag, redis: connection, line, own: (name: string) => key(own(name)), clock }
+    const inbox = new RedisInbox(settings, options.inbox)
+    super({
+      name: tag,
+      redis: connection,
+      line,
+      copies: durability,
+      retention: inbox.retention,
+      unit: { key, slot: anySlot ? undefined : key(own('')) },
+    })
+    this.client = client
+    this.connection = connection
+    this.name = `redis ${tag}`
+    this.tag = tag
+    this.copies = durability
+    this.inbox = inbox
+    this.outbox = new RedisStreamOutbox({ own, current: () => this.current() }, options.outbox)
+  }
+
+  /** A name in the slot that all keys of a unit of work share: `key('order:1')` is `{shop}:order:1`. */
+  key(name: string): string {
+    return `{${this.tag}}:${name}`
+  }
+
+  /** Ends the connection and what runs in the background. Work that is under way fails. */
+  async stop(): Promise<void> {
+    await this.inbox.close()
+    await this.connection.close()
+  }
+}
+
+/**
+ * `redis({ client, tag: 'shop' })`: units of work, inbox and outbox on the Redis you already have. One tag is one slot:
+ * for more than one slot's worth on a cluster make several, each with a tag of its own.
+ */
+export function redis(options: RedisOptions): Redis {
+  return new Redis(options)
+}
+
+function checkedTag(tag: unknown): string {
+  if (typeof tag === 'string' && tag !== '' && !/[{}]/.test(tag)) return tag
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `redis: tag: ${describe(tag)} is not allowed; give the name of your service, without braces: all keys that change together begin with {name}`,
+  )
+}

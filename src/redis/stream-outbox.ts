@@ -1,0 +1,132 @@
+import { toStructured } from '../cloudevents/index.ts'
+import { checkOptions, describe, encodeData, type Message, type RawMessage, WaybillError } from '../core/index.ts'
+import { ENTRY_EVENT, ENTRY_TOPIC } from '../drivers/redis/entry.ts'
+import type { RedisArg } from '../drivers/redis/redis.ts'
+import { topicOf } from '../flow/index.ts'
+import { checkEnqueueOptions, checkEvent, isAmbient } from '../store/enqueue.ts'
+import type { EnqueueOptions } from '../store/store.ts'
+import { type RedisTx, unitOf } from './unit.ts'
+
+/** The fields of an entry; what it throws refuses the event. */
+export type OutboxEncode = (message: RawMessage, topic: string) => Readonly<Record<string, string | Uint8Array>>
+
+export interface StreamOutboxOptions {
+  /** The stream, after the tag: `outbox` (default) is `{tag}:outbox`. */
+  stream?: string
+  /** The topic of events for which none is given. Default: the event's type. */
+  topic?: string | ((message: Message) => string)
+  /** Default: the event as CloudEvents JSON in the field `event`, its topic in the field `topic`. */
+  encode?: OutboxEncode
+}
+
+/** What can be said of an event here: delays, tenants and aggregates are for an outbox that keeps rows. */
+export type StreamEnqueueOptions = Pick<EnqueueOptions, 'key' | 'topic' | 'tenant'>
+
+export interface OutboxSettings {
+  readonly own: (name: string) => string
+  readonly current: () => RedisTx | undefined
+}
+
+/**
+ * An outbox in a stream: what a unit of work enqueues is appended in the same step as its other commands. Any source of
+ * that stream forwards it; see the guide. The receipt of an event is not known before the commit, so there is none.
+ */
+export class RedisStreamOutbox {
+  /** The key of the stream without the client's prefix: what a source of it is given. */
+  readonly stream: string
+  readonly name: string
+  /**
+   * What a source that forwards the entries is given: `redisStreams({ client }).source(db.outbox.forwarding)`. An entry
+   * is deleted when its destination has it.
+   */
+  readonly forwarding: {
+    readonly stream: string
+    readonly group: string
+    readonly remove: true
+    readonly batch: number
+  }
+  readonly #settings: OutboxSettings
+  readonly #topicOf: (message: Message) => string
+  readonly #encode: OutboxEncode
+
+  constructor(settings: OutboxSettings, options: StreamOutboxOptions = {}) {
+    checkOptions('outbox', options, ['stream', 'topic', 'encode'])
+    const { stream = 'outbox', topic = topicOf, encode = defaultEncode } = options
+    if (typeof stream !== 'string' || stream === '') {
+      throw new WaybillError('INVALID_OPTION', `outbox: stream: ${describe(stream)} is not a name`)
+    }
+    this.#settings = settings
+    this.stream = settings.own(stream)
+    this.name = this.stream
+    this.forwarding = { stream: this.stream, group: 'outbox-forwarder', remove: true, batch: 100 }
+    this.#topicOf = typeof topic === 'function' ? topic : () => topic
+    this.#encode = encode
+  }
+
+  /** Queues events in a unit of work: `enqueue(tx, event)`, or `enqueue(event)` in the one we are in. */
+  enqueue(events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
+  enqueue(tx: RedisTx, events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
+  enqueue(...given: unknown[]): Promise<void> {
+    try {
+      this.#enqueue(given)
+      return DONE
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  #enqueue(given: readonly unknown[]): void {
+    const ambient = isAmbient(given)
+    const [tx, events, options] = (ambient ? [this.#ambient(), ...given] : given) as [
+      RedisTx,
+      Message | readonly Message[],
+      StreamEnqueueOptions | undefined,
+    ]
+    checkEnqueueOptions(options, ['key', 'topic', 'tenant'])
+    const unit = unitOf(tx)
+    const entries = Array.isArray(events)
+      ? events.map((event) => this.#fields(event, options ?? NO_OPTIONS))
+      : [this.#fields(events as Message, options ?? NO_OPTIONS)]
+    for (const fields of entries) unit.command('xadd', this.stream, '*', ...(fields as Buffer[]))
+  }
+
+  #fields(event: Message, { key, topic, tenant }: StreamEnqueueOptions): RedisArg[] {
+    checkEvent(event)
+    let named = event
+    if (key !== undefined || tenant !== undefined) {
+      const extensions = {
+        ...(key === undefined ? {} : { partitionkey: key }),
+        ...(tenant === undefined ? {} : { tenantid: tenant }),
+      }
+      named = event.with({ extensions })
+    }
+    const fields = this.#encode(encodeData(named), topic ?? this.#topicOf(event))
+    const words: RedisArg[] = []
+    for (const name of Object.keys(fields)) words.push(name, argOf(fields[name]!))
+    if (words.length > 0) return words
+    throw new WaybillError('NOT_SERIALISABLE', `${event}: its encoder gave no fields, and an entry needs one`)
+  }
+
+  #ambient(): RedisTx {
+    const tx = this.#settings.current()
+    if (tx !== undefined) return tx
+    throw new WaybillError(
+      'NO_TRANSACTION',
+      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event)',
+    )
+  }
+}
+
+/** There is nothing to wait for before the commit. */
+const DONE = Promise.resolve()
+
+const NO_OPTIONS: StreamEnqueueOptions = {}
+
+function defaultEncode(message: RawMessage, topic: string): Record<string, string> {
+  return { [ENTRY_EVENT]: toStructured(message), [ENTRY_TOPIC]: topic }
+}
+
+function argOf(value: string | Uint8Array): RedisArg {
+  if (typeof value === 'string' || Buffer.isBuffer(value)) return value
+  return Buffer.from(value.buffer, value.byteOffset, value.byteLength)
+}

@@ -1,0 +1,211 @@
+import { checkOptions, describe, type Message, promised, RetryLater, WaybillError } from '../core/index.ts'
+import { isThenable } from '../flow/step.ts'
+import { type Context, caused, type Middleware, type Outputs, outputList } from '../router/index.ts'
+import type { EnqueueOptions } from '../store/store.ts'
+import type { UnitOfWork } from './unit-of-work.ts'
+
+/** The ports as far as they are called here, so that each can be used without the others. */
+export type Transactions<Tx> = Pick<UnitOfWork<Tx>, 'withTransaction'>
+
+export interface Receiving<Tx> {
+  receive(
+    tx: Tx,
+    key: { subscriber: string; source: string; id: string; message: Message },
+    signal?: AbortSignal,
+  ): Promise<'new' | 'done' | 'busy'>
+}
+
+export interface Enqueueing<Tx> {
+  enqueue(tx: Tx, events: readonly Message[], options?: EnqueueOptions): Promise<unknown>
+}
+
+interface InTransaction<Tx> extends Context {
+  readonly tx: Tx
+}
+
+/**
+ * A transaction around everything inside: the handler finds it as `tx` in its context. It commits before the message is
+ * acked, also where the handler acks by itself. A handler that was told to give up does not commit afterwards, and one
+ * that goes on all the same loses its transaction; but once COMMIT is on its way nothing stops it.
+ */
+export function transaction<Tx>(unit: Transactions<Tx>): Middleware<{ tx: Tx }> {
+  checkCallable('transaction', unit, 'withTransaction', 'a store, such as db = postgres({ pool }): transaction(db)')
+  return {
+    name: 'transaction',
+    gives: ['transaction'],
+    refuses: ['transaction'],
+    wrap: (next) => (message, context) => {
+      const { signal } = context
+      if (signal.aborted) return Promise.reject(signal.reason)
+      let acked = false
+      const ack = () => {
+        acked = true
+        return true
+      }
+      const unlessAborted = (returned: Outputs) => {
+        signal.throwIfAborted()
+        return returned
+      }
+      const committed = (returned: Outputs) => {
+        if (acked) context.ack()
+        return returned
+      }
+      return unit
+        .withTransaction(
+          (tx) => {
+            const inside: InTransaction<Tx> = { ...context, ack, tx }
+            return promised(() => next(message, inside)).then(unlessAborted)
+          },
+          { signal },
+        )
+        .then(committed)
+    },
+  }
+}
+
+export interface InboxMiddlewareOptions {
+  /** Under which name handled messages are remembered. Default: the router's. */
+  subscriber?: string
+  /**
+   * What tells messages apart: an id, together with the message's source, or both. An idempotency header, say:
+   * `({ extensions }) => extensions.idempotencykey`. Where it returns nothing, and by default: the message's own.
+   */
+  key?: (message: Message) => string | { readonly source: string; readonly id: string } | undefined
+}
+
+/** How long until a message is looked at again that another is handling right now. */
+const BUSY_DELAY = '1s'
+
+/** Handles each message once: one that this subscriber has handled before skips the handler, and is acked. */
+export function inbox<Tx>(store: Receiving<Tx>, options: InboxMiddlewareOptions = {}): Middleware {
+  checkCallable('inbox', store, 'receive', 'the inbox of a store: inbox(db.inbox)')
+  checkOptions('inbox', options, ['subscriber', 'key'])
+  const identityOf = identityFunction(options.key)
+  return {
+    name: 'inbox',
+    gives: ['inbox'],
+    needs: ['transaction'],
+    refuses: ['inbox'],
+    wrap: (next) => (message, context) => {
+      const { tx, router, signal } = context as InTransaction<Tx>
+      const { source, id } = identityOf(message)
+      const key = { subscriber: options.subscriber ?? router, source, id, message }
+      return store.receive(tx, key, signal).then((answer) => {
+        if (answer === 'new') return next(message, context)
+        if (answer === 'busy') {
+          // The current holder may crash repeatedly while processing it: that must not use up this one's attempts.
+          throw new RetryLater(BUSY_DELAY, `another is handling ${message.toString()} right now`, { charged: false })
+        }
+        return undefined
+      })
+    },
+  }
+}
+
+interface Identity {
+  readonly source: string
+  readonly id: string
+}
+
+function identityFunction(key: InboxMiddlewareOptions['key']): (message: Message) => Identity {
+  if (key === undefined) return (message) => message
+  if (typeof key !== 'function') {
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `inbox: key: ${describe(key)} is not allowed; give a function of a message`,
+    )
+  }
+  return (message) => {
+    const made = key(message) ?? message
+    if (typeof made === 'string') return { source: message.source, id: made }
+    if (typeof made === 'object') return made
+    const text = `inbox: key: the function returned ${describe(typeof made)}; it must return text, { source, id }, or nothing`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+}
+
+export interface OutboxMiddlewareOptions {
+  /** Where outputs go: a fixed topic, or by event. Default: what the outbox does by itself. */
+  topic?: string | ((event: Message) => string | undefined)
+}
+
+/**
+ * Takes what the handler returns into the outbox, in the handler's transaction, and passes nothing on: a relay sends it
+ * when the transaction has committed. Outputs say what they came from (`causationid`, `correlationid`).
+ */
+export function outbox<Tx>(store: Enqueueing<Tx>, options: OutboxMiddlewareOptions = {}): Middleware {
+  checkCallable('outbox', store, 'enqueue', 'the outbox of a store: outbox(db.outbox)')
+  checkOptions('outbox', options, ['topic'])
+  const topicOf = topicFunction(options.topic)
+  return {
+    name: 'outbox',
+    gives: ['outbox'],
+    needs: ['transaction'],
+    refuses: ['outbox'],
+    wrap: (next) => (message, context) => {
+      const keep = (returned: Outputs) => {
+        const outputs = outputList(returned)
+        return outputs.length === 0 ? undefined : enqueue((context as InTransaction<Tx>).tx, message, outputs)
+      }
+      const returned = next(message, context)
+      return isThenable(returned) ? Promise.resolve(returned).then(keep) : keep(returned)
+    },
+  }
+
+  async function enqueue(tx: Tx, message: Message, outputs: readonly Message[]): Promise<undefined> {
+    const events = outputs.map((output) => caused(output, message))
+    for (const { topic, run } of runsByTopic(events, topicOf)) {
+      await store.enqueue(tx, run, topic === undefined ? {} : { topic })
+    }
+  }
+}
+
+/** What callers without types may give in place of a store; else every message would be the first to say so. */
+function checkCallable(where: string, given: unknown, method: string, instead: string): void {
+  if (typeof (given as Record<string, unknown> | undefined)?.[method] === 'function') return
+  throw new WaybillError('INVALID_OPTION', `${where}: ${describe(given)} has no ${method}(); give ${instead}`)
+}
+
+function topicFunction(topic: OutboxMiddlewareOptions['topic']): (event: Message) => string | undefined {
+  if (typeof topic === 'function') return topic
+  if (topic === undefined || (typeof topic === 'string' && topic !== '')) return () => topic
+  throw new WaybillError('INVALID_OPTION', 'outbox: topic is a name, or a function from an event to a name')
+}
+
+/** One call for each run of the same topic, so that events stay in the order they were returned in. */
+function runsByTopic(events: readonly Message[], topicOf: (event: Message) => string | undefined) {
+  const runs: { readonly topic: string | undefined; readonly run: Message[] }[] = []
+  for (const event of events) {
+    const topic = topicOf(event)
+    const last = runs.at(-1)
+    if (last !== undefined && last.topic === topic) last.run.push(event)
+    else runs.push({ topic, run: [event] })
+  }
+  return runs
+}
+
+/** What `transactional` needs: transactions, and an inbox and an outbox that work inside of them. */
+export interface Transactional<Tx> extends Transactions<Tx> {
+  readonly inbox: Receiving<Tx>
+  readonly outbox: Enqueueing<Tx>
+}
+
+export interface TransactionalOptions extends InboxMiddlewareOptions, OutboxMiddlewareOptions {}
+
+/** The three in their right order: BEGIN, inbox, handler, outputs into the outbox, COMMIT, and only then the ack. */
+export function transactional<Tx>(db: Transactional<Tx>, options: TransactionalOptions = {}): Middleware<{ tx: Tx }> {
+  checkCallable('transactional', db, 'withTransaction', 'a store, such as db = postgres({ pool }): transactional(db)')
+  checkOptions('transactional', options, ['subscriber', 'key', 'topic'])
+  const { subscriber, key, topic } = options
+  const parts = [
+    transaction(db),
+    inbox(db.inbox, { ...(subscriber === undefined ? {} : { subscriber }), ...(key === undefined ? {} : { key }) }),
+    outbox(db.outbox, topic === undefined ? {} : { topic }),
+  ]
+  return {
+    name: 'transactional',
+    gives: ['transaction', 'inbox', 'outbox'],
+    refuses: ['transaction'],
+    wrap: (next) => parts.reduceRight((inner, part) => part.wrap(inner), next),
+  }
+}
