@@ -1,5 +1,4 @@
-import { WaybillError } from '../core/index.ts'
-import type { Settlement } from './source.ts'
+import { type Settlement, WaybillError } from '../core/index.ts'
 
 type Dead = Extract<Settlement, { kind: 'dead' }>
 

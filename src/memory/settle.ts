@@ -1,5 +1,4 @@
-import { errorSummary } from '../core/index.ts'
-import type { Settlement } from '../flow/index.ts'
+import { errorSummary, type Settlement } from '../core/index.ts'
 import type { Row } from './row.ts'
 import type { Table } from './table.ts'
 

@@ -260,8 +260,9 @@ export class Relay extends Worker<Tally> {
       }),
     )
     for (const source of share) {
-      if (this.#flows.has(source)) continue
-      const flow = this.#flow(source)
+      // One that `runOnce` has made is there, and not started.
+      const flow = this.#flows.get(source) ?? this.#flow(source)
+      if (flow.started) continue
       this.#flows.set(source, flow)
       await flow.start()
       flow.finished.catch((error) => this.#failed(source, flow, error))

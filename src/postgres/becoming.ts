@@ -1,6 +1,6 @@
-import { errorSummary, WaybillError } from '../core/index.ts'
+import { errorSummary, type Settlement, WaybillError } from '../core/index.ts'
 import { numberArray, textArray } from '../drivers/sql/sql.ts'
-import type { Settled, Settlement } from '../flow/index.ts'
+import type { Settled } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
 import type { OutboxNames } from './names.ts'
 import type { OutboxDelivery } from './row.ts'
@@ -57,7 +57,7 @@ export function becoming(delivery: OutboxDelivery, settlement: Settlement): Beco
 export function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled<OutboxDelivery>[]): Becoming[] {
   return batch
     .filter(([{ key, state }, { kind }]) => {
-      return kind === 'release' && (state === 'ready' || state === 'scheduled') && failing.has(key ?? '')
+      return kind === 'release' && (state === 'ready' || state === 'scheduled') && key !== undefined && failing.has(key)
     })
     .map(([{ eventId, attempts }]) => ({ id: eventId, becomes: 'held', attempts }))
 }

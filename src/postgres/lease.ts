@@ -1,11 +1,12 @@
-import { type Clock, errorSummary, telemetry, uuidv7, WaybillError } from '../core/index.ts'
+import { type Clock, errorSummary, RELEASE, telemetry, uuidv7, WaybillError } from '../core/index.ts'
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
-import { RELEASE } from '../flow/index.ts'
 import { tellExpired } from '../outbox/waiting.ts'
 import { type Becoming, becoming, unchanged, updateValues } from './becoming.ts'
 import { FittingSize } from './fitting-size.ts'
+import { START } from './low-water.ts'
 import type { OutboxNames } from './names.ts'
+import { inHalves } from './put-aside.ts'
 import { RelayConnections } from './relay-connections.ts'
 import {
   attemptsOf,
@@ -68,6 +69,8 @@ const MOST_APART = 100
 /** Ready events are looked for from the very left this often, and whenever there are not enough behind the last. */
 const CLAIM_ALL_EVERY = 1000
 const SOON = 50
+/** Where that is: negative numbers are claimed too. */
+const LEFT = String(START)
 
 /** A claim under way; `claimed` is what it has brought so far. */
 interface Claim {
@@ -84,6 +87,8 @@ class LeaseSession implements Session<OutboxDelivery> {
   readonly #token = uuidv7()
   readonly #lost = new AbortController()
   readonly #inHand = new Map<string, OutboxDelivery>()
+  /** Of those, what is still being worked on. A settlement that the table refuses keeps an event in hand for long. */
+  readonly #atWork = new Set<string>()
   readonly #sql: Record<'claim' | 'settle' | 'published' | 'unchanged' | 'extend' | 'large' | 'next', string>
   /** Until when what was renewed last is ours, and what was claimed since. */
   #renewed = Number.POSITIVE_INFINITY
@@ -97,7 +102,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   #waiting: AbortController | undefined
   #ahead: Claim | undefined
   /** The highest number claimed so far, while claims come full. */
-  #mark = '-1'
+  #mark = LEFT
   #allAt = 0
 
   constructor(options: LeaseOptions, connections: RelayConnections) {
@@ -130,7 +135,7 @@ class LeaseSession implements Session<OutboxDelivery> {
 
   async take({ count, bytes, next = 0 }: Demand): Promise<readonly OutboxDelivery[]> {
     // What may have killed a relay goes out with nothing else in hand.
-    if (this.#apart && this.#inHand.size > 0) return []
+    if (this.#apart && this.#atWork.size > 0) return []
     const { wake, reader } = this.#connections
     this.#connections.used()
     if (wake?.rung()) this.#allAt = 0
@@ -149,6 +154,7 @@ class LeaseSession implements Session<OutboxDelivery> {
       wake?.lower()
     }
     for (const delivery of deliveries) this.#inHand.set(delivery.eventId, delivery)
+    for (const { eventId } of deliveries) this.#atWork.add(eventId)
     return deliveries
   }
 
@@ -192,32 +198,28 @@ class LeaseSession implements Session<OutboxDelivery> {
     const now = clock.monotonic()
     if (now >= this.#allAt) {
       this.#allAt = now + CLAIM_ALL_EVERY
-      this.#mark = '-1'
+      this.#mark = LEFT
     }
-    const hinted = this.#mark !== '-1'
-    const expired = this.#inHand.size > 0 ? 0 : Math.min(count, this.#few)
+    const hinted = this.#mark !== LEFT
+    const expired = this.#atWork.size > 0 ? 0 : Math.min(count, this.#few)
     const values = [String(count), this.#token, String(lease), String(attempts), String(expired), this.#mark]
     const rows = inOrder(await this.#connections.reader.read('lease-claim', this.#sql.claim, values))
-    this.#mark = rows.length >= count ? sequenceOf(rows.at(-1)!) : '-1'
+    this.#mark = rows.length >= count ? sequenceOf(rows.at(-1)!) : LEFT
     if (hinted && rows.length === 0) return this.#claim(count)
     const claimed = rows.filter((row) => stateOf(row) === 'leased')
     for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(row, attemptsOf(row), EXPIRED_REASON)
     const ranOut = rows.filter((row) => row[EXPIRED] === 't').length
     tellExpired(this.#options.names.table.text, ranOut)
-    if (ranOut > 0) {
-      // None of those before has done harm: the next may be more.
-      this.#few = Math.min(this.#few * 2, MOST_APART)
-      this.#apart = true
-    } else {
-      this.#apart = this.#patient && rows.some((row) => row[MORE_EXPIRED] === 't')
-    }
+    this.#apart = ranOut > 0 || (this.#patient && rows.some((row) => row[MORE_EXPIRED] === 't'))
+    // None of those before has done harm: the next may be more.
+    if (ranOut > 0) this.#few = Math.min(this.#few * 2, MOST_APART)
     return rows.length > 0 && claimed.length === 0 ? this.#claim(count) : claimed
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     const { clock } = this.#options
     const { wake } = this.#connections
-    if (this.#apart && this.#inHand.size === 0) return
+    if (this.#apart && this.#atWork.size === 0) return
     this.#waiting = new AbortController()
     const over = AbortSignal.any([signal, this.#waiting.signal])
     // With those apart nothing else is claimed, so nobody need wake it.
@@ -237,6 +239,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
+    for (const [delivery] of batch) this.#atWork.delete(delivery.eventId)
     const plain = batch.filter(([, { kind }]) => kind === 'done').map(([delivery]) => delivery.eventId)
     const others = batch.filter(([, { kind }]) => kind !== 'done')
     let changed = 0
@@ -250,9 +253,9 @@ class LeaseSession implements Session<OutboxDelivery> {
       changed += await this.#become(others.map(([delivery, settlement]) => becoming(delivery, settlement)))
     if (changed < batch.length) await this.#refuseUnchanged(batch)
     for (const [delivery] of batch) this.#inHand.delete(delivery.eventId)
-    if (this.#inHand.size === 0) this.#patient = true
+    if (this.#atWork.size === 0) this.#patient = true
     // What waits for those apart may go on, and a retry sets a timer. After plain success there is nothing new.
-    if (others.length > 0 || (this.#apart && this.#inHand.size === 0)) this.#waiting?.abort()
+    if (others.length > 0 || (this.#apart && this.#atWork.size === 0)) this.#waiting?.abort()
     return batch.length - changed
   }
 
@@ -299,7 +302,7 @@ class LeaseSession implements Session<OutboxDelivery> {
     const left = [...this.#inHand.values()].map((delivery) => becoming(delivery, RELEASE))
     left.push(...(ahead ?? []).map(givenBack))
     this.#inHand.clear()
-    if (!gone && left.length > 0) await this.#become(left).catch(() => {})
+    if (!gone && left.length > 0) await inHalves(left, (rows) => this.#become(rows))
     this.#options.open.delete(this.#connections.writer)
     await this.#connections.close(gone)
   }

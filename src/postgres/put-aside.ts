@@ -46,3 +46,18 @@ export async function writeAside(
     return [...first, ...(await writeAside(rows.slice(half), names, write))]
   }
 }
+
+/** Writes what it can: rows that the table refuses must not cost the others anything. */
+export async function inHalves(
+  rows: readonly Becoming[],
+  write: (rows: readonly Becoming[]) => Promise<unknown>,
+): Promise<void> {
+  try {
+    await write(rows)
+  } catch (error) {
+    if (rows.length === 1 || !isRefusal(error)) return
+    const half = rows.length >> 1
+    await inHalves(rows.slice(0, half), write)
+    await inHalves(rows.slice(half), write)
+  }
+}

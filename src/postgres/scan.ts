@@ -1,6 +1,6 @@
-import type { Clock } from '../core/index.ts'
+import type { Clock, Settlement } from '../core/index.ts'
 import type { Connection } from '../drivers/sql/sql.ts'
-import type { Demand, Settlement } from '../flow/index.ts'
+import type { Demand } from '../flow/index.ts'
 import { LeftOut } from './left-out.ts'
 import { START } from './low-water.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
@@ -256,7 +256,10 @@ function behindUnreadable({ deliveries, unreadable }: Decoded, rows: readonly Ro
     if (key !== undefined) first.set(key, Math.min(first.get(key) ?? Number.POSITIVE_INFINITY, numberOf(row)))
   }
   const read = new Set(deliveries.map(({ eventId }) => eventId))
-  return rows.filter((row) => read.has(idOf(row)) && numberOf(row) > (first.get(keyOf(row) ?? '') ?? Infinity))
+  return rows.filter((row) => {
+    const key = keyOf(row)
+    return key !== undefined && read.has(idOf(row)) && numberOf(row) > (first.get(key) ?? Number.POSITIVE_INFINITY)
+  })
 }
 
 interface Found {

@@ -364,7 +364,7 @@ WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.sta
     ORDER BY key, sequence LIMIT 1)`,
   'open-keys': `WITH RECURSIVE step AS (
   (SELECT key FROM {{outbox}}
-    WHERE key > $1::text AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
+    WHERE key >= $1::text AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)
   UNION ALL
   SELECT (SELECT key FROM {{outbox}}
     WHERE key > step.key AND key IS NOT NULL AND state IN ('retrying', 'dead', 'held') ORDER BY key LIMIT 1)

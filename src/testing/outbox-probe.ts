@@ -1,6 +1,13 @@
 import { deepStrictEqual, strictEqual } from 'node:assert/strict'
-import { type Clock, type ExtensionValue, Message, type MessageOptions, uuidv7 } from '../core/index.ts'
-import type { Delivery, Session, Settlement, Source } from '../flow/index.ts'
+import {
+  type Clock,
+  type ExtensionValue,
+  Message,
+  type MessageOptions,
+  type Settlement,
+  uuidv7,
+} from '../core/index.ts'
+import type { Delivery, Session, Source } from '../flow/index.ts'
 import type { OutboxEntry, OutboxReader, Reader, ReaderKind, ReaderOptions, State } from '../outbox/index.ts'
 import type { EnqueueOptions, OutboxStore, UnitOfWork } from '../store/index.ts'
 import { NEVER } from './broker-probe.ts'

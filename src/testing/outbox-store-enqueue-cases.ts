@@ -1,6 +1,5 @@
 import { deepStrictEqual, notStrictEqual, ok, rejects, strictEqual } from 'node:assert/strict'
-import { Message } from '../core/index.ts'
-import { DONE } from '../flow/index.ts'
+import { DONE, Message } from '../core/index.ts'
 import { ids, same, sample, samples } from './outbox-probe.ts'
 import type { OutboxStoreProbe } from './outbox-store-suite.ts'
 import { openTransaction, refused, type StoreCase } from './store-probe.ts'

@@ -78,4 +78,12 @@ export const mutations: Mutation[] = [
     expects: 'as often as it is told',
     needs: ['postgres', 'postgres15'],
   },
+  {
+    name: 'a relay that was run once never reads again when it is started',
+    file,
+    find: '      if (flow.started) continue\n',
+    replace: '      if (this.#flows.has(source)) continue\n',
+    test: 'test/relay/flows.test.ts',
+    expects: 'reads on when it is started',
+  },
 ]

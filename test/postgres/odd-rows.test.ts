@@ -113,3 +113,33 @@ test.each(READERS)('%s: what is published keeps no error of an earlier try', asy
   const { rows } = await t.pool.query('SELECT DISTINCT state, last_error, locked_at, lease FROM outbox')
   expect(rows).toEqual([{ state: 'published', last_error: null, locked_at: null, lease: null }])
 })
+
+test.each(READERS)('%s: a row with a negative number is read', async (reader) => {
+  await t.enqueue(numbered(1, 2))
+  await t.pool.query('UPDATE outbox SET sequence = sequence - 2')
+  await untilEmpty(t.relay({ reader }))
+  expect(await t.states()).toEqual({ published: 2 })
+})
+
+describe('a key may be empty, though enqueue makes none:', () => {
+  const empty = () => t.pool.query(`UPDATE outbox SET key = '' WHERE key = 'a'`)
+
+  test('what was held behind a dead event goes on when that is discarded', async () => {
+    await t.enqueue(numbered(1, 3, 'a'))
+    await empty()
+    t.sink.reject({ where: (message) => number(message) === 1 })
+    await untilEmpty(t.relay())
+    expect(await t.states()).toEqual({ dead: 1, held: 2 })
+    await t.outbox.admin.discardDead({}, { by: 'test', note: 'test' })
+    await untilEmpty(t.relay())
+    expect(t.sink.messages.map(number)).toEqual([2, 3])
+  })
+
+  test('what has no key waits for none of its events', async () => {
+    await t.enqueue([...numbered(1, 2, 'a'), ...numbered(3, 4)])
+    await empty()
+    await t.pool.query(`UPDATE outbox SET attributes = 'null' WHERE payload ->> 'n' = '1'`)
+    await untilEmpty(t.relay())
+    expect(await t.states()).toEqual({ dead: 1, held: 1, published: 2 })
+  })
+})

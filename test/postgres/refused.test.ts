@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { outboxSource, Reject } from '../../src/index.ts'
 import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 import { eventually } from '../support/wait.ts'
@@ -121,4 +121,37 @@ test.each(READERS)('%s: a row that can neither be read nor be called dead costs 
   expect(telemetry.of('settlement.refused')).toMatchObject([{ settlement: 'dead', dead: false }])
   const { rows } = await t.pool.query('SELECT count(*)::int AS n FROM outbox WHERE attempts > 0')
   expect(rows).toEqual([{ n: 0 }])
+})
+
+describe('lease: one event whose settlement is refused', () => {
+  const REFUSED = `OLD.payload->>'n' = '7' AND NEW.state <> 'leased'`
+  const states = async () => {
+    const { rows } = await t.pool.query(`SELECT payload->>'n' AS n, state, attempts FROM outbox ORDER BY sequence`)
+    return rows.map(({ n, state, attempts }) => `${n} ${state} ${attempts}`)
+  }
+
+  test('keeps nobody from what others let run out', async () => {
+    await refuse(REFUSED, 'P0001')
+    await t.enqueue(Placed({ n: 7 }))
+    const session = (await outboxSource(t.outbox, { reader: 'lease' }).open(new AbortController().signal))!
+    try {
+      const demand = { count: 10, bytes: 1e6 }
+      const taken = await session.take(demand, session.lost)
+      await expect(session.settle(taken.map((delivery) => [delivery, { kind: 'done' }]))).rejects.toThrow('no')
+      await t.pool.query(`INSERT INTO outbox (event_id, topic, source, event_type, payload, state, lease, available_at)
+        SELECT gen_random_uuid(), 't', '/t', 't', '{"n": 8}', 'leased', gen_random_uuid(), now() - interval '1 minute'`)
+      expect((await session.take(demand, session.lost)).map(({ message }) => number(message))).toEqual([8])
+    } finally {
+      await session.close()
+    }
+  })
+
+  test('does not keep the others from being given back at a stop', async () => {
+    await refuse(REFUSED, 'P0001')
+    await t.enqueue([6, 7, 8, 9].map((n) => Placed({ n })))
+    const session = (await outboxSource(t.outbox, { reader: 'lease' }).open(new AbortController().signal))!
+    await session.take({ count: 4, bytes: 1e6 }, session.lost)
+    await session.close()
+    expect(await states()).toEqual(['6 ready 0', '7 leased 0', '8 ready 0', '9 ready 0'])
+  })
 })

@@ -1,7 +1,6 @@
 import { Redis } from 'ioredis'
 import { expect, test } from 'vitest'
-import { systemClock } from '../../src/core/index.ts'
-import { DONE } from '../../src/flow/index.ts'
+import { DONE, systemClock } from '../../src/core/index.ts'
 import { redisDue, redisOutbox } from '../../src/redis/index.ts'
 import { outboxAdminSuite, outboxReaderSuite, outboxStoreSuite } from '../../src/testing/index.ts'
 import { sample, samples } from '../../src/testing/outbox-probe.ts'

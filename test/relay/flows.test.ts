@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest'
-import { Relay } from '../../src/index.ts'
-import { recordTelemetry } from '../../src/testing/index.ts'
+import { event, Relay } from '../../src/index.ts'
+import { memory } from '../../src/memory/index.ts'
+import { collector, recordTelemetry } from '../../src/testing/index.ts'
+import { eventually } from '../support/wait.ts'
 
 test('a flow that could not go on is told and begun anew, rather than missed by nobody', async () => {
   let opened = 0
@@ -27,4 +29,20 @@ test('a flow that could not go on is told and begun anew, rather than missed by 
   await expect.poll(() => opened).toBeGreaterThan(1)
   await relay.stop()
   telemetry.stop()
+})
+
+test('a relay that was run once reads on when it is started', async () => {
+  const db = memory()
+  const sink = collector()
+  const Placed = event<{ n: number }>('order.placed')
+  const relay = new Relay({ from: db.outbox, to: sink })
+  try {
+    await db.withTransaction((tx) => db.outbox.enqueue(tx, Placed({ n: 1 })))
+    expect(await relay.runOnce()).toMatchObject({ done: 1 })
+    await relay.start()
+    await db.withTransaction((tx) => db.outbox.enqueue(tx, Placed({ n: 2 })))
+    await eventually('the second event to arrive', () => sink.messages.length === 2)
+  } finally {
+    await relay.stop()
+  }
 })
