@@ -2,20 +2,11 @@
  * What the runtime costs per message, on top of the work itself: an in-process source → router (three async
  * middlewares, acking) → sink, against a plain `for await` loop over the same batches that decodes and handles alike.
  */
-import {
-  type Delivery,
-  encodeData,
-  event,
-  Flow,
-  Message,
-  OK,
-  type Outcome,
-  type RawMessage,
-  Router,
-  type Source,
-  sink,
-  type Wrap,
-} from 'waybill'
+
+import { event, type Handle, Message, type RawMessage, Router, type Source } from 'waybill'
+import { type Delivery, Flow, OK, type Outcome } from 'waybill/adapter'
+import { encodeData } from 'waybill/cloudevents'
+import { sink } from 'waybill/pipes'
 import { inChild } from './support/child.ts'
 import { interleave, pairedDifference, summary } from './support/measure.ts'
 import { atMost, type Bench, type Row, round } from './support/report.ts'
@@ -108,7 +99,10 @@ async function toTheEnd(shape: Shape, make: (source: Source) => Flow): Promise<v
   await worker.stop()
 }
 
-const passing: Wrap = (next) => async (message, context) => next(message, context)
+const passing =
+  (next: Handle): Handle =>
+  async (message, context) =>
+    next(message, context)
 
 function routed(shape: Shape): Promise<void> {
   const ledger = newLedger()

@@ -5,7 +5,8 @@
  * for some of the parts.
  */
 import { Redis } from 'ioredis'
-import { Flow, Message, type RawMessage } from 'waybill'
+import { Message, type RawMessage } from 'waybill'
+import { Flow } from 'waybill/adapter'
 import { redisStreams } from 'waybill/redis-streams'
 import { redis } from '../scripts/services/kinds/redis.ts'
 import { startPrivate } from '../scripts/services/provision.ts'

@@ -7,7 +7,7 @@
 
 import { PGlite } from '@electric-sql/pglite'
 import pg from 'pg'
-import { event, Reject, Relay, Router, throwUnlessSent, transactional } from 'waybill'
+import { event, Reject, Relay, Router, transactional } from 'waybill'
 import { InProcessBroker } from 'waybill/in-process'
 import { postgres } from 'waybill/postgres'
 import { z } from 'zod'
@@ -38,7 +38,8 @@ const relay = new Relay({
   from: db.outbox,
   to: async (message) => {
     if (message.type === 'invoice.sent' && refused-- > 0) throw new Reject('the broker refuses it')
-    throwUnlessSent(await broker.publish([message]), 'broker')
+    const [outcome] = await broker.publish([message])
+    if (outcome?.kind !== 'ok') throw outcome?.error
   },
 })
 console.log('relay   ', await relay.runOnce())

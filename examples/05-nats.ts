@@ -6,7 +6,8 @@
 
 import { jetstreamManager } from '@nats-io/jetstream'
 import { connect } from '@nats-io/transport-node'
-import { encodeData, event, Reject, Relay, Router } from 'waybill'
+import { event, Reject, Relay, Router } from 'waybill'
+import { encodeData } from 'waybill/cloudevents'
 import { memory } from 'waybill/memory'
 import { nats } from 'waybill/nats'
 

@@ -1,6 +1,49 @@
-export * from './cloudevents/index.ts'
-export * from './core/index.ts'
-export * from './flow/index.ts'
-export * from './outbox/index.ts'
-export * from './router/index.ts'
-export * from './store/index.ts'
+/**
+ * What most services need. Stores, brokers and the rest have subpaths of their own: `waybill/postgres`,
+ * `waybill/rabbitmq`, …; whoever writes a store or a broker finds the ports in `waybill/adapter`.
+ */
+
+// Events and messages
+// Running it all
+export type {
+  BackoffOptions,
+  Classify,
+  Clock,
+  EventData,
+  EventDefinition,
+  EventKey,
+  MessageOptions,
+  TelemetryEvents,
+} from './core/index.ts'
+export {
+  type Duration,
+  event,
+  Message,
+  type RawMessage,
+  Reject,
+  RetryLater,
+  telemetry,
+  Unavailable,
+  WaybillError,
+} from './core/index.ts'
+export type { Publisher, RetryOptions, Source, Stoppable } from './flow/index.ts'
+export { run, shutdownSignal, Task, Worker } from './flow/index.ts'
+
+// Sending it on
+export type {
+  Audit,
+  OutboxAdmin,
+  OutboxEntry,
+  OutboxFilter,
+  OutboxState,
+  OutboxStats,
+  RelayOptions,
+  RoutingRelayOptions,
+} from './outbox/index.ts'
+export { Cleaner, outboxSource, Relay, RoutingRelay } from './outbox/index.ts'
+// Handling them
+export type { ConsumeOptions, Context, Handle, Middleware, Outputs, RouterOptions } from './router/index.ts'
+export { Consumer, correlation, deadLetter, Engine, Router, retry, timeout } from './router/index.ts'
+// What a transaction leaves for others, and what it has handled
+export type { EnqueueOptions, InboxStore, OutboxStore, UnitOfWork } from './store/index.ts'
+export { EventCollector, inbox, outbox, saveEvents, transaction, transactional } from './store/index.ts'

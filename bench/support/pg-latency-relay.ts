@@ -1,7 +1,8 @@
 /** A relay with its defaults that writes down when each event was handed to the publisher. */
 import pg from 'pg'
 import * as client from 'prom-client'
-import { type Message, OK, Relay } from 'waybill'
+import { type Message, Relay } from 'waybill'
+import { OK } from 'waybill/adapter'
 import { recordMetrics } from 'waybill/observability'
 import { postgres } from 'waybill/postgres'
 import { drain } from './pg-drain.ts'

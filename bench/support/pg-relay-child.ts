@@ -1,7 +1,8 @@
 /** Our relay as a contestant: everything on that a service would have on, and a publisher that does nothing. */
 import pg from 'pg'
 import * as client from 'prom-client'
-import { type Message, OK, Relay, type RelayOptions } from 'waybill'
+import { type Message, Relay, type RelayOptions } from 'waybill'
+import { OK } from 'waybill/adapter'
 import { recordMetrics } from 'waybill/observability'
 import { postgres } from 'waybill/postgres'
 import { drain } from './pg-drain.ts'

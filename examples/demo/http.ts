@@ -3,16 +3,9 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import {
-  type Delivery,
-  fromStructured,
-  type RawMessage,
-  Reject,
-  type Source,
-  STRUCTURED_TYPE,
-  toStructured,
-  Unavailable,
-} from 'waybill'
+import { type RawMessage, Reject, type Source, Unavailable } from 'waybill'
+import type { Delivery } from 'waybill/adapter'
+import { fromStructured, STRUCTURED_TYPE, toStructured } from 'waybill/cloudevents'
 
 /** The sender: an async function is all that a relay needs. It returns when the other side has the event. */
 export function postTo(url: string): (message: RawMessage, signal: AbortSignal) => Promise<void> {

@@ -16,7 +16,9 @@ const arrows: Record<string, { imports: string[]; types?: string[] }> = {
   dashboard: { imports: ['observability', 'saga', 'projection', ...ports] },
   testing: { imports: ['saga', 'projection', ...ports] },
   // what `import … from 'waybill'` gives: backends have subpaths of their own
-  'index.ts': { imports: ['saga', 'projection', ...ports] },
+  'index.ts': { imports: ports },
+  'adapter.ts': { imports: ports },
+  'pipes.ts': { imports: ['flow'] },
   // subscribes to the table of telemetry events in core; of the rest it needs names and shapes only
   observability: { imports: ['core'], types: ['saga', 'projection', ...stores, 'brokers', 'drivers', ...ports] },
   saga: { imports: [...ports, 'drivers'] },

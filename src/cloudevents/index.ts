@@ -1,3 +1,4 @@
+export { decodeData, encodeData, isJsonType } from '../core/data.ts'
 export { type BinaryMessage, fromBinary, toBinary } from './binary.ts'
 export {
   BATCH_TYPE,

@@ -10,7 +10,7 @@ export type {
   Page,
   PendingFilter,
   Preview,
-  State,
+  State as OutboxState,
 } from './admin.ts'
 export { ACTIONS, STATES } from './admin.ts'
 export type { Branch, BranchingOutbox } from './branches.ts'

@@ -8,7 +8,7 @@ import {
   uuidv7,
 } from '../core/index.ts'
 import type { Delivery, Session, Source } from '../flow/index.ts'
-import type { OutboxEntry, OutboxReader, Reader, ReaderKind, ReaderOptions, State } from '../outbox/index.ts'
+import type { OutboxEntry, OutboxReader, OutboxState, Reader, ReaderKind, ReaderOptions } from '../outbox/index.ts'
 import type { EnqueueOptions, OutboxStore, UnitOfWork } from '../store/index.ts'
 import { NEVER } from './broker-probe.ts'
 import type { StoreUnderTest, Time } from './store-probe.ts'
@@ -96,8 +96,8 @@ export class OutboxProbe {
   }
 
   /** How many are in each state; what is none is left out. */
-  async states(): Promise<Partial<Record<State, number>>> {
-    const counts: Partial<Record<State, number>> = {}
+  async states(): Promise<Partial<Record<OutboxState, number>>> {
+    const counts: Partial<Record<OutboxState, number>> = {}
     for (const { state } of await this.entries()) counts[state] = (counts[state] ?? 0) + 1
     return counts
   }

@@ -1,12 +1,11 @@
 /** The processes of a kill test: each has a store as its JOB says, and a broker that its own file opens. */
 import { Redis as IoRedis } from 'ioredis'
 import pg from 'pg'
+import type { OutboxReader, ReaderKind } from '../../src/adapter.ts'
 import {
   type ConsumeOptions,
   event,
-  type OutboxReader,
   type Publisher,
-  type ReaderKind,
   Relay,
   Router,
   type Source,

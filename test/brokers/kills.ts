@@ -1,5 +1,7 @@
 import { afterEach, expect, test } from 'vitest'
-import { encodeData, event, type Message, type Outcome, type RawMessage, systemClock } from '../../src/index.ts'
+import { type Outcome, systemClock } from '../../src/adapter.ts'
+import { encodeData } from '../../src/cloudevents/index.ts'
+import { event, type Message, type RawMessage } from '../../src/index.ts'
 import { type RunningScript, runScript, type SeededRandom, seededRandom } from '../../src/testing/index.ts'
 import { scale } from '../support/scale.ts'
 import { type KillStore, onPostgres } from './kill-store.ts'

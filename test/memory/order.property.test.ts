@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { DONE, event, RELEASE, type Session, type Settlement } from '../../src/index.ts'
+import { DONE, RELEASE, type Session, type Settlement } from '../../src/adapter.ts'
+import { event } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { scale } from '../support/scale.ts'

@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { classify, Message, type WaybillError } from '../../src/index.ts'
+import { classify } from '../../src/adapter.ts'
+import { Message, type WaybillError } from '../../src/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { outboxOn, Placed, type TestOutbox, untilEmpty } from './support.ts'
 

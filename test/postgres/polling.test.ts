@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { OutboxReader, Source } from '../../src/index.ts'
+import type { OutboxReader } from '../../src/adapter.ts'
+import type { Source } from '../../src/index.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { until } from './faults/support.ts'
 import { number, outboxOn, Placed, type TestOutbox } from './support.ts'

@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { Message, outboxSource, RetryLater, type Settlement } from '../../src/index.ts'
+import type { Settlement } from '../../src/adapter.ts'
+import { Message, outboxSource, RetryLater } from '../../src/index.ts'
 import { outboxOn, Placed, type TestOutbox } from './support.ts'
 
 /** What stands in the row of an event, column by column, and what the table itself refuses. */

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { Flow, outboxSource, Router } from '../../src/index.ts'
+import { Flow } from '../../src/adapter.ts'
+import { outboxSource, Router } from '../../src/index.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
 

@@ -2,20 +2,15 @@ import { afterEach, describe, expect, test } from 'vitest'
 import {
   type Delivery,
   type Demand,
-  Message,
   OK,
   type OutboxReader,
   type Outcome,
-  outboxSource,
   type PublisherLike,
-  type RawMessage,
   type ReaderOptions,
-  Relay,
-  type RelayOptions,
   type Session,
   type Settlement,
-  type Source,
-} from '../../src/index.ts'
+} from '../../src/adapter.ts'
+import { Message, outboxSource, type RawMessage, Relay, type RelayOptions, type Source } from '../../src/index.ts'
 import { FakeClock, recordTelemetry, type TelemetryRecorder } from '../../src/testing/index.ts'
 
 /** What a relay asks of an outbox and of its destination when it was told nothing. Each default has a test of its own. */

@@ -3,8 +3,9 @@ import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
 import { STRUCTURED_TYPE, toStructured } from '../../src/cloudevents/index.ts'
 import { type ErrorKind, errorSummary } from '../../src/core/index.ts'
-import { event, Relay, type RelayOptions, RoutingRelay, sink } from '../../src/index.ts'
+import { event, Relay, type RelayOptions, RoutingRelay } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
+import { sink } from '../../src/pipes.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 
 const Placed = event<{ n: number }>('order.placed')

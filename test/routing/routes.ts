@@ -1,6 +1,7 @@
 import { appendFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type BranchingOutbox, OK, type Publisher, RoutingRelay } from '../../src/index.ts'
+import { type BranchingOutbox, OK } from '../../src/adapter.ts'
+import { type Publisher, RoutingRelay } from '../../src/index.ts'
 
 export const BRANCHES = ['warehouse', 'audit'] as const
 

@@ -5,18 +5,15 @@ import {
   type Delivery,
   type Demand,
   errorSummary,
-  fromStructured,
   OK,
   type Outcome,
   outcomeOf,
-  type Publisher,
-  type RawMessage,
   type Session,
   type Settled,
-  type Source,
   systemClock,
-  toStructured,
-} from '../../src/index.ts'
+} from '../../src/adapter.ts'
+import { fromStructured, toStructured } from '../../src/cloudevents/index.ts'
+import type { Publisher, RawMessage, Source } from '../../src/index.ts'
 
 /** Where a message is tells what it is: `waiting`, `taken/SESSION`, `dead`. A rename is one step, and only one wins it. */
 export interface DirectoryOptions {

@@ -2,7 +2,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { DONE, Flow, Message, type RawMessage } from '../../src/index.ts'
+import { DONE, Flow } from '../../src/adapter.ts'
+import { Message, type RawMessage } from '../../src/index.ts'
 import { brokerSuite } from '../../src/testing/index.ts'
 import { runSuite } from '../support/suite.ts'
 import { DirectoryPublisher, DirectorySource } from './directory-broker.ts'
@@ -81,7 +82,11 @@ describe('an adapter made of a directory', () => {
   test('the guide shows this very code', () => {
     const guide = readFileSync(new URL('../../docs/guides/write-an-adapter.md', import.meta.url), 'utf8')
     const code = readFileSync(new URL('./directory-broker.ts', import.meta.url), 'utf8')
-    const asUser = (text: string) => text.replaceAll("'../../src/index.ts'", "'waybill'").replace(/\s+/g, ' ')
+    const asUser = (text: string) =>
+      text
+        .replaceAll("'../../src/index.ts'", "'waybill'")
+        .replace(/'..\/..\/src\/(\w+)(\/index)?.ts'/g, "'waybill/$1'")
+        .replace(/\s+/g, ' ')
     const shown = [...guide.matchAll(/```ts\n(.*?)```/gs)].map(([, text]) => text!.replace(/\s+/g, ' ').trim())
     const parts = shown.filter((text) => asUser(code).includes(text))
     expect(parts.join(' ').length, 'all of it, in parts').toBe(asUser(code).trim().length)

@@ -1,5 +1,6 @@
 import type { Redis } from 'ioredis'
-import { OK, Relay } from 'waybill'
+import { Relay } from 'waybill'
+import { OK } from 'waybill/adapter'
 import { redis, redisOutbox } from 'waybill/redis'
 import { interleave } from '../measure.ts'
 import { order, placed } from '../pg-events.ts'

@@ -1,7 +1,8 @@
 /** Our relay out of the script outbox, in a process of its own; what is published goes nowhere. */
 import { Redis } from 'ioredis'
 import * as client from 'prom-client'
-import { OK, Relay } from 'waybill'
+import { Relay } from 'waybill'
+import { OK } from 'waybill/adapter'
 import { recordMetrics } from 'waybill/observability'
 import { redis, redisOutbox } from 'waybill/redis'
 import { serveRounds } from '../brokers/rounds.ts'

@@ -1,6 +1,7 @@
 import { createServer } from 'node:net'
 import pg from 'pg'
-import { type Message, type ReaderKind, Relay, type RelayOptions } from '../../../src/index.ts'
+import type { ReaderKind } from '../../../src/adapter.ts'
+import { type Message, Relay, type RelayOptions } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { type RunningScript, runScript } from '../../../src/testing/index.ts'
 import { freshDatabase } from '../../support/services.ts'

@@ -1,6 +1,7 @@
 /** A relay from an outbox to a receiver, to be killed. Arguments: database, url, reader. */
 import pg from 'pg'
-import { type ReaderKind, Relay, run, shutdownSignal } from '../../../src/index.ts'
+import type { ReaderKind } from '../../../src/adapter.ts'
+import { Relay, run, shutdownSignal } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { sender } from './support.ts'
 

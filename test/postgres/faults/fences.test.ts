@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Outcome, Publisher } from '../../../src/index.ts'
+import type { Outcome } from '../../../src/adapter.ts'
+import type { Publisher } from '../../../src/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
 import { until, type World, world } from './support.ts'
 

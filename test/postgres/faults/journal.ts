@@ -1,7 +1,8 @@
 import { appendFileSync, closeSync, existsSync, fstatSync, mkdtempSync, openSync, readSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { OK, type Publisher, type RawMessage } from '../../../src/index.ts'
+import { OK } from '../../../src/adapter.ts'
+import type { Publisher, RawMessage } from '../../../src/index.ts'
 
 /**
  * One thing that happened at the destination, or to a relay. `start` and what ended it (`ok`, `failed`, `down`) are of

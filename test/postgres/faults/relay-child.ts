@@ -1,6 +1,7 @@
 /** A relay in a process of its own, told what to do by JOB. It ends gracefully on SIGTERM. */
 import pg from 'pg'
-import { type OutboxReader, type RawMessage, Relay, type RelayOptions, telemetry } from '../../../src/index.ts'
+import type { OutboxReader } from '../../../src/adapter.ts'
+import { type RawMessage, Relay, type RelayOptions, telemetry } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { crashingPublisher, crashingSource } from '../../../src/testing/index.ts'
 import { Journal, journalPublisher } from './journal.ts'

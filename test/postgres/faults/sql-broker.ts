@@ -1,13 +1,7 @@
 import pg from 'pg'
-import {
-  type Delivery,
-  fromStructured,
-  OK,
-  type Publisher,
-  type Session,
-  type Source,
-  toStructured,
-} from '../../../src/index.ts'
+import { type Delivery, OK, type Session } from '../../../src/adapter.ts'
+import { fromStructured, toStructured } from '../../../src/cloudevents/index.ts'
+import type { Publisher, Source } from '../../../src/index.ts'
 
 /** A broker as small as can be that outlives its clients: a table of messages, removed when they are acked. */
 export const BROKER_TABLE = 'CREATE TABLE broker (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message text)'

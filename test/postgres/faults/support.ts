@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { afterAll } from 'vitest'
-import { type Message, type OutboxReader, Relay, type RelayOptions } from '../../../src/index.ts'
+import type { OutboxReader } from '../../../src/adapter.ts'
+import { type Message, Relay, type RelayOptions } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { type RunningScript, runScript, type ScriptOptions } from '../../../src/testing/index.ts'
 import { type FreshDatabase, freshDatabase, type Service } from '../../support/services.ts'

@@ -1,6 +1,7 @@
 import { connect, createServer, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
-import { OK, type Outcome, type Publisher } from '../../../src/index.ts'
+import { OK, type Outcome } from '../../../src/adapter.ts'
+import type { Publisher } from '../../../src/index.ts'
 
 /** A broker on a real socket: takes ids line by line and confirms each; it can be made to close on one, or to go away. */
 export async function tcpBroker() {

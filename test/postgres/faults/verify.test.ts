@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { DONE, OK, type OutboxReader, type Publisher, type Session, type Source } from '../../../src/index.ts'
+import { DONE, OK, type OutboxReader, type Session } from '../../../src/adapter.ts'
+import type { Publisher, Source } from '../../../src/index.ts'
 import { Placed, record } from './business.ts'
 import { journalPublisher } from './journal.ts'
 import { type World, world } from './support.ts'

@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { event, type OutboxReader, type Source } from '../../../src/index.ts'
+import type { OutboxReader } from '../../../src/adapter.ts'
+import { event, type Source } from '../../../src/index.ts'
 import { scale } from '../../support/scale.ts'
 import { outboxOn, type TestOutbox } from '../support.ts'
 import { until } from './support.ts'

@@ -1,0 +1,70 @@
+/** For those who write a source, a publisher or a store: the ports, and the pieces that every adapter of ours uses. */
+
+// Tools that adapters share
+export type { Backoff, ErrorKind, Local, Random, SchemaInput, SchemaOutput, StandardSchema } from './core/index.ts'
+export {
+  asError,
+  backoff,
+  checkOptions,
+  classify,
+  DONE,
+  errorSummary,
+  eventUuid,
+  local,
+  milliseconds,
+  oneOf,
+  RELEASE,
+  type Settlement,
+  systemClock,
+  systemRandom,
+  uuidv7,
+  wholeNumber,
+} from './core/index.ts'
+// Flows, and their two ends
+export type {
+  BatchStep,
+  Delivery,
+  Demand,
+  EachStep,
+  FlowOptions,
+  FlowSettings,
+  HandleMany,
+  HandleOne,
+  Outcome,
+  PublisherFeatures,
+  PublisherLike,
+  PublishFunction,
+  Session,
+  Settled,
+  SourceDefaults,
+  SourceFeatures,
+  Step,
+  Tally,
+} from './flow/index.ts'
+export {
+  checkOutcomes,
+  Flow,
+  OK,
+  outcomeOf,
+  publisherOf,
+  setTopic,
+  takeFrom,
+  topicOf,
+  Waiters,
+} from './flow/index.ts'
+
+// What relays ask of an outbox
+export type {
+  Branch,
+  BranchingOutbox,
+  Cleanable,
+  Leadership,
+  OutboxReader,
+  Reader,
+  ReaderKind,
+  ReaderOptions,
+  Term,
+} from './outbox/index.ts'
+
+// What a store owes
+export { AmbientUnitOfWork, type Begin, type InboxAnswer, type InboxKey } from './store/index.ts'
