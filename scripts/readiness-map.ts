@@ -24,7 +24,7 @@ export interface Chapter {
 }
 
 const by = (file: string) => (name: string) => ({ file: `test/${file}.test.ts`, name })
-const acking = by('core/acking')
+const acking = by('router/acking')
 const backoff = by('core/backoff')
 const bus = by('brokers/in-process/bus')
 const errors = by('core/errors')
@@ -38,7 +38,7 @@ const pipes = by('flow/pipes')
 const properties = by('flow/properties')
 const source = by('flow/source')
 const window = by('flow/window')
-const routerAcking = by('router/acking')
+const routerAcking = by('router/consumer')
 const engine = by('router/engine')
 const routerMiddleware = by('router/middleware')
 const router = by('router/router')
@@ -401,7 +401,7 @@ const postgresRows: Chapter = {
         enqueue('a pool is refused'),
         conformance('a rollback leaves nothing, and the event can be enqueued again'),
         row('an event that passes through keeps its bytes, and an id that is no UUID'),
-        by('core/name-uuid')('has this one for ever'),
+        by('core/id')('has this one for ever'),
       ],
     },
     {
@@ -621,8 +621,8 @@ const coreRows: Chapter = {
       id: 'CORE-1',
       text: 'Messages are CloudEvents 1.0, checked against the official SDK; locals never reach the wire',
       tests: [
-        by('core/cloudevents-sdk')('what we write, the SDK reads the same'),
-        by('core/cloudevents-sdk')('what the SDK writes, we read the same'),
+        by('cloudevents/sdk')('what we write, the SDK reads the same'),
+        by('cloudevents/sdk')('what the SDK writes, we read the same'),
         message('never reach the wire'),
       ],
     },

@@ -1,5 +1,4 @@
-import { Reject, Unavailable, WaybillError } from './errors.ts'
-import { RetryLater } from './retry-later.ts'
+import { Reject, RetryLater, Unavailable, WaybillError } from './errors.ts'
 import { causesOf } from './thrown.ts'
 
 /**
@@ -206,4 +205,9 @@ function ofSqlState(code: string, { routine }: Error & { routine?: unknown }): E
 /** pg, postgres.js and PGlite errors carry a severity; five capitals alone (EPIPE, EBUSY) are not an SQLSTATE. */
 function isDatabaseError(error: Error): boolean {
   return 'severity' in error || 'severity_local' in error
+}
+
+/** Whether an error says that its message is not to blame: it is tried again, and no attempt is spent. */
+export function blameless(error: unknown): boolean {
+  return error instanceof RetryLater ? !error.charged : classify(error) === 'down'
 }

@@ -1,10 +1,17 @@
 import { type Attributes, checkAttributes, checkContext, type Extensions, type ExtensionValue } from './attributes.ts'
+import { decodeData } from './data.ts'
 import { WaybillError } from './errors.ts'
+import { uuidv7 } from './id.ts'
 import { Message } from './message.ts'
 import { checkOptions, describe } from './options.ts'
-import type { SchemaInput, SchemaOutput, StandardSchema } from './schema.ts'
-import { uuidv7 } from './uuid.ts'
-import { decode, type OnNewer, type Step, step, validate } from './versions.ts'
+import {
+  isSchema,
+  issueList,
+  type SchemaInput,
+  type SchemaOutput,
+  type SchemaResult,
+  type StandardSchema,
+} from './schema.ts'
 
 /** What a handler is registered with: an event, or one version of it. */
 export interface EventKey<Output = unknown> {
@@ -45,15 +52,15 @@ export interface EventDefinition<Known extends Versions, Newest extends keyof Kn
     version: Version,
     schema: Schema,
     upcast?: (data: Known[Newest]['output']) => SchemaInput<Schema> | Promise<SchemaInput<Schema>>,
-  ): EventDefinition<Known & Entry<Version, SchemaInput<Schema>, SchemaOutput<Schema>>, Version>
+  ): EventDefinition<Known & OfVersion<Version, SchemaInput<Schema>, SchemaOutput<Schema>>, Version>
   version<Version extends number, Data>(
     version: Version,
     schema: undefined,
     upcast?: (data: Known[Newest]['output']) => Data | Promise<Data>,
-  ): EventDefinition<Known & Entry<Version, Data, Data>, Version>
+  ): EventDefinition<Known & OfVersion<Version, Data, Data>, Version>
 }
 
-type Entry<Version extends number, Input, Output> = { [Key in Version]: { input: Input; output: Output } }
+type OfVersion<Version extends number, Input, Output> = { [Key in Version]: { input: Input; output: Output } }
 
 /** The data a handler of this event is given. */
 export type EventData<Event extends EventKey> = Event extends EventKey<infer Output> ? Output : never
@@ -92,19 +99,19 @@ export function event<Schema extends StandardSchema>(
   type: string,
   schema: Schema,
   options?: EventOptions,
-): EventDefinition<Entry<1, SchemaInput<Schema>, SchemaOutput<Schema>>, 1>
+): EventDefinition<OfVersion<1, SchemaInput<Schema>, SchemaOutput<Schema>>, 1>
 export function event<Data = unknown>(
   type: string,
   schema?: undefined,
   options?: EventOptions,
-): EventDefinition<Entry<1, Data, Data>, 1>
+): EventDefinition<OfVersion<1, Data, Data>, 1>
 export function event(type: string, schema?: StandardSchema, options: EventOptions = {}): unknown {
   checkName(type)
   const where = `event ${describe(type)}`
   checkOptions(where, options, ['source', 'dataschema'])
   const family: Family = { type, source: options.source ?? `/${type.split('.', 1)[0]}`, dataschema: options.dataschema }
   checkContext({ id: 'x', ...family })
-  return define(family, [step(where, 1, schema)])
+  return define(family, [eventSchema(where, 1, schema)])
 }
 
 interface Family {
@@ -113,15 +120,15 @@ interface Family {
   readonly dataschema: string | undefined
 }
 
-function define(family: Family, steps: readonly Step[]): EventDefinition<Versions, number> {
-  const newest = steps[steps.length - 1]!
+function define(family: Family, versions: readonly EventSchema[]): EventDefinition<Versions, number> {
+  const newest = versions[versions.length - 1]!
   const where = `event ${describe(family.type)}`
-  const definition = Object.assign(view(family, steps, newest, false), {
+  const definition = Object.assign(view(family, versions, newest, false), {
     newest: newest.version,
     v(version: number) {
-      const found = steps.find((known) => known.version === version)
-      if (found !== undefined) return view(family, steps, found, true)
-      const known = steps.map((one) => one.version).join(', ')
+      const found = versions.find((known) => known.version === version)
+      if (found !== undefined) return view(family, versions, found, true)
+      const known = versions.map((one) => one.version).join(', ')
       throw new WaybillError('NO_VERSION', `${where}: version ${describe(version)} is not defined. Known: ${known}`)
     },
     version(version: number, schema: unknown, upcast?: unknown) {
@@ -129,13 +136,18 @@ function define(family: Family, steps: readonly Step[]): EventDefinition<Version
         const text = `${where}: version ${describe(version)} must be a whole number greater than ${newest.version}`
         throw new WaybillError('INVALID_OPTION', text)
       }
-      return define(family, [...steps, step(where, version, schema, upcast)])
+      return define(family, [...versions, eventSchema(where, version, schema, upcast)])
     },
   })
   return definition as EventDefinition<Versions, number>
 }
 
-function view(family: Family, steps: readonly Step[], target: Step, exact: boolean): EventVersion<unknown, unknown> {
+function view(
+  family: Family,
+  versions: readonly EventSchema[],
+  target: EventSchema,
+  exact: boolean,
+): EventVersion<unknown, unknown> {
   const { type } = family
   const { schema, version } = target
   const make = (data: unknown, options?: MessageOptions): Message => {
@@ -158,13 +170,13 @@ function view(family: Family, steps: readonly Step[], target: Step, exact: boole
     },
     decode(message: Message, onNewer?: OnNewer) {
       if (message.isCheckedBy(target)) return message
-      return decode(type, steps, target, message, onNewer)
+      return decode(type, versions, target, message, onNewer)
     },
   })
 }
 
 /** The attributes of a new message. Only what the caller gives can be wrong, and only that is checked. */
-function compose(family: Family, target: Step, options: MessageOptions | undefined): Attributes {
+function compose(family: Family, target: EventSchema, options: MessageOptions | undefined): Attributes {
   const { type, source, dataschema } = family
   if (options === undefined)
     return { id: uuidv7(), source, type, time: now(), dataschema, extensions: target.extensions }
@@ -211,4 +223,120 @@ function checkName(type: string): void {
   if (sound) return
   const rule = `an event's name is 1 to ${MAX_NAME} characters without spaces or control characters, such as 'order.placed'`
   throw new WaybillError('INVALID_OPTION', `event ${describe(type)}: ${rule}`)
+}
+
+/** One version of an event, and how to reach it from the version before. */
+interface EventSchema {
+  readonly version: number
+  readonly schema: StandardSchema | undefined
+  readonly upcast: ((data: unknown) => unknown) | undefined
+  /** What a message carries that was given no extensions. */
+  readonly extensions: Extensions
+}
+
+function eventSchema(where: string, version: number, schema: unknown, upcast?: unknown): EventSchema {
+  if (schema !== undefined && !isSchema(schema)) {
+    const text = `${where}: the schema of version ${version} is ${describe(schema)}; give one that implements Standard Schema`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+  if (upcast !== undefined && typeof upcast !== 'function') {
+    throw new WaybillError('INVALID_OPTION', `${where}: the upcaster of version ${version} must be a function`)
+  }
+  const extensions = Object.freeze({ eventversion: version })
+  return { version, schema, upcast: upcast as EventSchema['upcast'], extensions }
+}
+
+/** Told when a message is of a version newer than any known here; its data was tried with the newest schema. */
+export type OnNewer = (message: Message, newestKnown: number) => void
+
+/** The message with its data as a value of the target's version. */
+function decode(
+  type: string,
+  versions: readonly EventSchema[],
+  target: EventSchema,
+  message: Message,
+  onNewer: OnNewer | undefined,
+): Message | Promise<Message> {
+  if (message.type !== type) {
+    throw new WaybillError('WRONG_TYPE', `${message}: it is not a message of ${describe(type)}`)
+  }
+  const last = versions.length - 1
+  const newest = versions[last]!
+  const { version } = message
+  let start = last
+  if (version > newest.version) onNewer?.(message, newest.version)
+  else if (version < newest.version) start = versions.findIndex((known) => known.version === version)
+  const to = target === newest ? last : versions.indexOf(target)
+  if (start < 0 || start > to) noWay(versions, target, message)
+  for (let at = start + 1; at <= to; at++) if (versions[at]!.upcast === undefined) noWay(versions, target, message)
+  const value = climb(versions, start, to, message, decodeData(message))
+  const raised = version === target.version ? undefined : target.version
+  if (value instanceof Promise) return value.then((data) => message.checked(data, target, raised))
+  return message.checked(value, target, raised)
+}
+
+function noWay(versions: readonly EventSchema[], target: EventSchema, message: Message): never {
+  const known = versions.map((one) => one.version).join(', ')
+  const text = `${message}: no way leads from version ${message.version} to version ${target.version}. Known: ${known}`
+  throw new WaybillError('NO_VERSION', text)
+}
+
+/** Validates `value` as the version of `versions[at]`, and upcasts until that of `versions[to]`. */
+function climb(versions: readonly EventSchema[], at: number, to: number, message: Message, value: unknown): unknown {
+  const { schema, version } = versions[at]!
+  const valid = schema === undefined ? value : validate(schema, message, value, version)
+  if (at === to) return valid
+  const next = (data: unknown) => {
+    const raised = raise(versions[at + 1]!, message, data)
+    return raised instanceof Promise
+      ? raised.then((newer) => climb(versions, at + 1, to, message, newer))
+      : climb(versions, at + 1, to, message, raised)
+  }
+  return valid instanceof Promise ? valid.then(next) : next(valid)
+}
+
+function raise(to: EventSchema, message: Message, data: unknown): unknown {
+  const failed = (cause: unknown): never => {
+    throw new WaybillError('UPCAST_FAILED', `${message}: the upcaster to version ${to.version} failed`, { cause })
+  }
+  try {
+    const raised = to.upcast!(data)
+    return raised instanceof Promise ? raised.catch(failed) : raised
+  } catch (cause) {
+    return failed(cause)
+  }
+}
+
+/** What an error calls a message: never its data. */
+interface Named {
+  readonly type: string
+  readonly id: string
+}
+
+/** What the schema makes of `value`; a promise only when the schema answers with one. */
+function validate(schema: StandardSchema, of: Named, value: unknown, version: number): unknown {
+  let result: SchemaResult<unknown> | Promise<SchemaResult<unknown>>
+  try {
+    result = schema['~standard'].validate(value)
+  } catch (cause) {
+    throw schemaFailed(of, version, cause)
+  }
+  if (!(result instanceof Promise)) return accept(result, of, value, version)
+  return result.then(
+    (settled) => accept(settled, of, value, version),
+    (cause) => {
+      throw schemaFailed(of, version, cause)
+    },
+  )
+}
+
+// Not INVALID_PAYLOAD: the cause decides, and a schema that asks a database may succeed the next time.
+function schemaFailed(of: Named, version: number, cause: unknown): WaybillError {
+  return new WaybillError('SCHEMA_FAILED', `${of.type} ${of.id}: the schema of version ${version} threw`, { cause })
+}
+
+function accept(result: SchemaResult<unknown>, of: Named, value: unknown, version: number): unknown {
+  if (result.issues === undefined) return result.value
+  const text = `${of.type} ${of.id}: the data is not of version ${version}: ${issueList(result.issues, value)}`
+  throw new WaybillError('INVALID_PAYLOAD', text)
 }

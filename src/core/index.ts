@@ -1,13 +1,12 @@
-export { type Acking, acking, DONE, RELEASE, type Settlement, sharedAcking } from './acking.ts'
 export { type Attributes, checkAttributes, type Extensions, type ExtensionValue } from './attributes.ts'
 export { type Backoff, type BackoffOptions, backoff } from './backoff.ts'
-export { blameless } from './blameless.ts'
-export { type Classify, classifier, classify, classifyPublish, type ErrorKind } from './classify.ts'
+export { blameless, type Classify, classifier, classify, classifyPublish, type ErrorKind } from './classify.ts'
 export { type Clock, systemClock } from './clock.ts'
 export { decodeData, encodeData, isJsonType } from './data.ts'
 export { type Duration, LONGEST_DELAY, milliseconds } from './duration.ts'
 export { errorSummaries, errorSummary, MAX_ERROR_LENGTH } from './error-summary.ts'
-export { Reject, Unavailable, WaybillError } from './errors.ts'
+export { Reject, RetryLater, Unavailable, WaybillError } from './errors.ts'
+export type { OnNewer } from './event.ts'
 export {
   type EventData,
   type EventDefinition,
@@ -17,13 +16,12 @@ export {
   event,
   type MessageOptions,
 } from './event.ts'
+export { eventUuid, formatUuid, isUuid, nameUuid, uuidv7 } from './id.ts'
 export { type Form, isRaw, type Local, local, Message, type RawMessage } from './message.ts'
-export { eventUuid, nameUuid } from './name-uuid.ts'
 export { checkOptions, describe, nearest, oneOf, wholeNumber } from './options.ts'
 export { patternOf } from './pattern.ts'
 export { promised } from './promised.ts'
 export { type Random, systemRandom } from './random.ts'
-export { RetryLater } from './retry-later.ts'
 export type { SchemaInput, SchemaIssue, SchemaOutput, SchemaResult, StandardSchema } from './schema.ts'
 export {
   TELEMETRY_NAMES,
@@ -35,6 +33,4 @@ export {
   warnOnce,
 } from './telemetry.ts'
 export { asError, causesOf, pauseAfter } from './thrown.ts'
-export { formatUuid, isUuid, uuidv7 } from './uuid.ts'
-export type { OnNewer } from './versions.ts'
 export { unlessAborted, whenAborted } from './when-aborted.ts'

@@ -1,6 +1,5 @@
 import { types } from 'node:util'
-import { Reject, Unavailable, WaybillError } from './errors.ts'
-import { RetryLater } from './retry-later.ts'
+import { Reject, RetryLater, Unavailable, WaybillError } from './errors.ts'
 
 /** How many errors of a chain of causes are read; the rest says nothing new, and a chain may be a circle. */
 const DEPTH = 8

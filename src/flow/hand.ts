@@ -1,4 +1,4 @@
-import { type Clock, DONE, type Message, RELEASE, type Settlement, telemetry, warnOnce } from '../core/index.ts'
+import { type Clock, type Message, telemetry, warnOnce } from '../core/index.ts'
 import { Doubts } from './doubts.ts'
 import { Handled } from './handled.ts'
 import { Lanes } from './lanes.ts'
@@ -6,6 +6,7 @@ import type { Outcome } from './publisher.ts'
 import type { RetryPolicy } from './retry-policy.ts'
 import { Settler } from './settler.ts'
 import type { Delivery, Session, Settled, SourceFeatures } from './source.ts'
+import { DONE, RELEASE, type Settlement } from './source.ts'
 import type { Tally } from './step.ts'
 import { topicOfDelivery } from './topic.ts'
 

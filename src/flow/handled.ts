@@ -1,5 +1,5 @@
-import { type Clock, type Message, type Settlement, telemetry } from '../core/index.ts'
-import type { Delivery } from './source.ts'
+import { type Clock, type Message, telemetry } from '../core/index.ts'
+import type { Delivery, Settlement } from './source.ts'
 import { topicOfDelivery } from './topic.ts'
 
 type Result = Settlement['kind']

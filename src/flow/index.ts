@@ -21,7 +21,18 @@ export {
 } from './publisher.ts'
 export type { RetryOptions } from './retry-policy.ts'
 export { type RunOptions, run, type Stoppable, shutdownSignal } from './run.ts'
-export type { Delivery, Demand, Session, Settled, Source, SourceDefaults, SourceFeatures } from './source.ts'
+export {
+  type Delivery,
+  type Demand,
+  DONE,
+  RELEASE,
+  type Session,
+  type Settled,
+  type Settlement,
+  type Source,
+  type SourceDefaults,
+  type SourceFeatures,
+} from './source.ts'
 export type { BatchStep, EachStep, HandleMany, HandleOne, Step, Tally } from './step.ts'
 export { takeFrom } from './take-from.ts'
 export { Task, type TaskOptions } from './task.ts'

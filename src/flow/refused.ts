@@ -1,4 +1,5 @@
-import { type Settlement, WaybillError } from '../core/index.ts'
+import { WaybillError } from '../core/index.ts'
+import type { Settlement } from './source.ts'
 
 type Dead = Extract<Settlement, { kind: 'dead' }>
 

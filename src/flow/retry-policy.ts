@@ -10,10 +10,10 @@ import {
   oneOf,
   pauseAfter,
   type Random,
-  type Settlement,
   wholeNumber,
 } from '../core/index.ts'
 import type { Outcome } from './publisher.ts'
+import type { Settlement } from './source.ts'
 
 export interface RetryOptions {
   /** How often a message is tried in all. Default 25. */

@@ -1,16 +1,7 @@
 import { setMaxListeners } from 'node:events'
-import {
-  asError,
-  type Backoff,
-  backoff,
-  type Clock,
-  classify,
-  type Message,
-  type Settlement,
-  telemetry,
-} from '../core/index.ts'
+import { asError, type Backoff, backoff, type Clock, classify, type Message, telemetry } from '../core/index.ts'
 import { plainDead } from './refused.ts'
-import type { Delivery, Session, Settled } from './source.ts'
+import type { Delivery, Session, Settled, Settlement } from './source.ts'
 
 /** What becomes of settlements. */
 export interface SettlerEvents<D> {

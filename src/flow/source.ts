@@ -1,4 +1,20 @@
-import type { Message, RawMessage, Settlement } from '../core/index.ts'
+import type { Message, RawMessage } from '../core/index.ts'
+
+/**
+ * What becomes of a delivery. The words are the same for every source.
+ * - `done`: handled; it never comes again.
+ * - `retry`: it comes again after `after` milliseconds; `charged` says whether an attempt is spent.
+ * - `dead`: kept aside with the reason, until a person re-arms or discards it.
+ * - `release`: given back untouched, as if it had never been taken.
+ */
+export type Settlement =
+  | { readonly kind: 'done' }
+  | { readonly kind: 'retry'; readonly after: number; readonly error: unknown; readonly charged: boolean }
+  | { readonly kind: 'dead'; readonly reason: string; readonly error: unknown }
+  | { readonly kind: 'release' }
+
+export const DONE: Settlement = Object.freeze({ kind: 'done' })
+export const RELEASE: Settlement = Object.freeze({ kind: 'release' })
 
 /**
  * A message in hand, and what the source must remember to settle it. Sources extend it with fields of their own;

@@ -1,4 +1,5 @@
-import { errorSummary, type Settlement } from '../core/index.ts'
+import { errorSummary } from '../core/index.ts'
+import type { Settlement } from '../flow/index.ts'
 import type { Row } from './row.ts'
 import type { Table } from './table.ts'
 

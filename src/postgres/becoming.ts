@@ -1,6 +1,6 @@
-import { errorSummary, type Settlement, WaybillError } from '../core/index.ts'
+import { errorSummary, WaybillError } from '../core/index.ts'
 import { numberArray, textArray } from '../drivers/sql/sql.ts'
-import type { Settled } from '../flow/index.ts'
+import type { Settled, Settlement } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
 import type { OutboxNames } from './names.ts'
 import type { OutboxDelivery } from './row.ts'

@@ -1,6 +1,7 @@
-import { type Clock, errorSummary, RELEASE, telemetry, uuidv7, WaybillError } from '../core/index.ts'
+import { type Clock, errorSummary, telemetry, uuidv7, WaybillError } from '../core/index.ts'
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
+import { RELEASE } from '../flow/index.ts'
 import { tellExpired } from '../outbox/waiting.ts'
 import { type Becoming, becoming, unchanged, updateValues } from './becoming.ts'
 import { FittingSize } from './fitting-size.ts'

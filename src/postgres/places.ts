@@ -1,5 +1,6 @@
-import { type Clock, type Settlement, warnOnce } from '../core/index.ts'
+import { type Clock, warnOnce } from '../core/index.ts'
 import { type Connection, textArray } from '../drivers/sql/sql.ts'
+import type { Settlement } from '../flow/index.ts'
 import { LowWater, START } from './low-water.ts'
 import { isBlocked, keyOf, numberOf, type OutboxDelivery, type Row } from './row.ts'
 import type { Unsettled } from './unsettled.ts'

@@ -1,6 +1,6 @@
-import type { Clock, Settlement } from '../core/index.ts'
+import type { Clock } from '../core/index.ts'
 import type { Connection } from '../drivers/sql/sql.ts'
-import type { Demand } from '../flow/index.ts'
+import type { Demand, Settlement } from '../flow/index.ts'
 import { LeftOut } from './left-out.ts'
 import { START } from './low-water.ts'
 import type { FillOptions, OutboxNames } from './names.ts'

@@ -1,15 +1,15 @@
-import {
-  errorSummary,
-  type RawMessage,
-  RELEASE,
-  type Settlement,
-  telemetry,
-  uuidv7,
-  WaybillError,
-} from '../core/index.ts'
+import { errorSummary, type RawMessage, telemetry, uuidv7, WaybillError } from '../core/index.ts'
 import type { SteadyRedis } from '../drivers/redis/reconnecting.ts'
 import { listOf, numberOf, type RedisArg, textOf } from '../drivers/redis/redis.ts'
-import { type Delivery, type Demand, type Session, type Settled, Waiters } from '../flow/index.ts'
+import {
+  type Delivery,
+  type Demand,
+  RELEASE,
+  type Session,
+  type Settled,
+  type Settlement,
+  Waiters,
+} from '../flow/index.ts'
 import type { ReaderOptions } from '../outbox/reader.ts'
 import type { Hints } from './outbox-hints.ts'
 import { outboxScripts } from './outbox-scripts.ts'

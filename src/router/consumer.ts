@@ -1,16 +1,4 @@
-import {
-  type Acking,
-  acking,
-  asError,
-  checkOptions,
-  type Local,
-  local,
-  type Message,
-  oneOf,
-  sharedAcking,
-  telemetry,
-  WaybillError,
-} from '../core/index.ts'
+import { asError, checkOptions, type Message, oneOf, telemetry, WaybillError } from '../core/index.ts'
 import { FLOW_SETTINGS } from '../flow/flow-options.ts'
 import {
   type Delivery,
@@ -21,6 +9,7 @@ import {
   type Source,
   topicOfDelivery,
 } from '../flow/index.ts'
+import { ACKING, type Acking, acking, sharedAcking } from './acking.ts'
 import { Batcher } from './batcher.ts'
 import { type Outputs, outputList } from './middleware.ts'
 import type { Router } from './router.ts'
@@ -119,13 +108,6 @@ function settledByAck(
       .then((outputs) => (manual ? sendOn(outputs, forward) : passOn(outputs, whole, forward)))
       .catch((error) => whole.nack(error))
   })
-}
-
-const ACKING: Local<Acking> = local('acking')
-
-/** The ack that an output carries for the input it came from; `undefined` where it carries none. */
-export function ackingOf(message: Message): Acking | undefined {
-  return message.local(ACKING)
 }
 
 async function passOn(outputs: Outputs, whole: Acking, forward: Forward): Promise<void> {

@@ -1,4 +1,5 @@
-export { ACK_STRATEGIES, type AckStrategy, ackingOf, type ConsumeOptions, Consumer } from './consumer.ts'
+export { type Acking, acking, ackingOf, sharedAcking } from './acking.ts'
+export { ACK_STRATEGIES, type AckStrategy, type ConsumeOptions, Consumer } from './consumer.ts'
 export { Engine, type EngineOptions, type InputOptions, type OutputOptions } from './engine.ts'
 export { type Matcher, matcherOf } from './matcher.ts'
 export { caused, correlation } from './middleware/correlation.ts'

@@ -1,5 +1,6 @@
 import { deepStrictEqual, ok, strictEqual } from 'node:assert/strict'
-import { DONE, Message, type RawMessage } from '../core/index.ts'
+import { Message, type RawMessage } from '../core/index.ts'
+import { DONE } from '../flow/index.ts'
 import { ids, message, NEVER, type Probe, same } from './broker-probe.ts'
 import type { BrokerCase } from './publisher-source-suite.ts'
 

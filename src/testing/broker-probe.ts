@@ -1,6 +1,6 @@
 import { deepStrictEqual, ok } from 'node:assert/strict'
-import { type ExtensionValue, Message, type RawMessage, type Settlement, systemClock } from '../core/index.ts'
-import type { Delivery, Outcome, Publisher, Session, Source } from '../flow/index.ts'
+import { type ExtensionValue, Message, type RawMessage, systemClock } from '../core/index.ts'
+import type { Delivery, Outcome, Publisher, Session, Settlement, Source } from '../flow/index.ts'
 import { within } from './conformance.ts'
 
 /** One broker as a case of the suite uses it: everything in it is fresh, and nobody else's messages are. */

@@ -1,5 +1,6 @@
 import { deepStrictEqual, ok, strictEqual } from 'node:assert/strict'
-import { DONE, RELEASE, type Settlement, systemClock } from '../core/index.ts'
+import { systemClock } from '../core/index.ts'
+import { DONE, RELEASE, type Settlement } from '../flow/index.ts'
 import { ids, message, NEVER } from './broker-probe.ts'
 import type { BrokerCase } from './publisher-source-suite.ts'
 

@@ -29,6 +29,7 @@ export {
 } from './outbox-store-suite.ts'
 export { type Direction, type FaultProxy, type FaultProxyOptions, faultProxy } from './proxy.ts'
 export { type BrokerFactory, type BrokerFeatures, brokerSuite } from './publisher-source-suite.ts'
+export { type GivenSaga, given, type WhenSaga } from './saga-given.ts'
 export {
   type Scripted,
   type ScriptedOptions,

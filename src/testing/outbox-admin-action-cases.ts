@@ -1,5 +1,6 @@
 import { deepStrictEqual, notStrictEqual, ok, strictEqual } from 'node:assert/strict'
-import { DONE, type Message } from '../core/index.ts'
+import type { Message } from '../core/index.ts'
+import { DONE } from '../flow/index.ts'
 import type { PendingFilter } from '../outbox/admin.ts'
 import { zoo } from './outbox-admin-look-cases.ts'
 import { dead, ids, type OutboxProbe, sample, samples } from './outbox-probe.ts'

@@ -1,5 +1,6 @@
 import { deepStrictEqual, ok, strictEqual } from 'node:assert/strict'
-import { DONE, decodeData, type Message, uuidv7 } from '../core/index.ts'
+import { decodeData, type Message, uuidv7 } from '../core/index.ts'
+import { DONE } from '../flow/index.ts'
 import type { OutboxEntry, OutboxFilter } from '../outbox/index.ts'
 import { dead, ids, type OutboxProbe, retry, sample, samples } from './outbox-probe.ts'
 import { refused, type StoreCase } from './store-probe.ts'

@@ -1,5 +1,5 @@
 import { deepStrictEqual, ok, strictEqual } from 'node:assert/strict'
-import { DONE } from '../core/index.ts'
+import { DONE } from '../flow/index.ts'
 import { dead, ids, type OutboxProbe, PLENTY, retry, sample, samples } from './outbox-probe.ts'
 import type { StoreCase } from './store-probe.ts'
 

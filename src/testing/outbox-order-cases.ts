@@ -1,5 +1,5 @@
 import { deepStrictEqual, strictEqual } from 'node:assert/strict'
-import { RELEASE } from '../core/index.ts'
+import { RELEASE } from '../flow/index.ts'
 import { dead, ids, type OutboxProbe, retry, sample } from './outbox-probe.ts'
 import type { StoreCase } from './store-probe.ts'
 

@@ -1,6 +1,6 @@
 import { deepStrictEqual, ok, strictEqual } from 'node:assert/strict'
-import { DONE, RELEASE } from '../core/index.ts'
 import type { Delivery, Session } from '../flow/index.ts'
+import { DONE, RELEASE } from '../flow/index.ts'
 import { dead, ids, type OutboxProbe, type RelayProbe, retry, sample, samples } from './outbox-probe.ts'
 import type { StoreCase } from './store-probe.ts'
 

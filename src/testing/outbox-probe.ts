@@ -1,13 +1,6 @@
 import { deepStrictEqual, strictEqual } from 'node:assert/strict'
-import {
-  type Clock,
-  type ExtensionValue,
-  Message,
-  type MessageOptions,
-  type Settlement,
-  uuidv7,
-} from '../core/index.ts'
-import type { Delivery, Session, Source } from '../flow/index.ts'
+import { type Clock, type ExtensionValue, Message, type MessageOptions, uuidv7 } from '../core/index.ts'
+import type { Delivery, Session, Settlement, Source } from '../flow/index.ts'
 import type { OutboxEntry, OutboxReader, OutboxState, Reader, ReaderKind, ReaderOptions } from '../outbox/index.ts'
 import type { EnqueueOptions, OutboxStore, UnitOfWork } from '../store/index.ts'
 import { NEVER } from './broker-probe.ts'

@@ -1,5 +1,6 @@
 import { deepStrictEqual, ok, strictEqual } from 'node:assert/strict'
-import { DONE, decodeData, RELEASE } from '../core/index.ts'
+import { decodeData } from '../core/index.ts'
+import { DONE, RELEASE } from '../flow/index.ts'
 import { dead, ids, type OutboxProbe, PLENTY, retry, sample, samples } from './outbox-probe.ts'
 import type { StoreCase } from './store-probe.ts'
 

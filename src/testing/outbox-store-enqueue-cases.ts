@@ -1,5 +1,6 @@
 import { deepStrictEqual, notStrictEqual, ok, rejects, strictEqual } from 'node:assert/strict'
-import { DONE, Message } from '../core/index.ts'
+import { Message } from '../core/index.ts'
+import { DONE } from '../flow/index.ts'
 import { ids, same, sample, samples } from './outbox-probe.ts'
 import type { OutboxStoreProbe } from './outbox-store-suite.ts'
 import { openTransaction, refused, type StoreCase } from './store-probe.ts'

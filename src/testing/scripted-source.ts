@@ -1,5 +1,5 @@
-import { checkOptions, type Message, type RawMessage, type Settlement, WaybillError } from '../core/index.ts'
-import type { Delivery, Demand, Session, Settled, Source, SourceFeatures } from '../flow/index.ts'
+import { checkOptions, type Message, type RawMessage, WaybillError } from '../core/index.ts'
+import type { Delivery, Demand, Session, Settled, Settlement, Source, SourceFeatures } from '../flow/index.ts'
 import { within } from './conformance.ts'
 
 /** A message to give, alone or with the attempts it has already cost; or an error to fail the take with. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { DONE, Message, type RawMessage, RELEASE, Reject } from '../../src/core/index.ts'
-import { Flow, fromIterable, generate, OK, type Publisher, sink } from '../../src/flow/index.ts'
+import { Message, type RawMessage, Reject } from '../../src/core/index.ts'
+import { DONE, Flow, fromIterable, generate, OK, type Publisher, RELEASE, sink } from '../../src/flow/index.ts'
 
 import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 

@@ -1,5 +1,5 @@
 import { afterEach } from 'vitest'
-import { Message, type RawMessage, type Settlement } from '../../src/core/index.ts'
+import { Message, type RawMessage } from '../../src/core/index.ts'
 import {
   type Delivery,
   type Demand,
@@ -7,6 +7,7 @@ import {
   type FlowOptions,
   type Session,
   type Settled,
+  type Settlement,
   type Source,
   type SourceFeatures,
 } from '../../src/flow/index.ts'

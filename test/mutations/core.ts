@@ -19,26 +19,26 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a message settles twice',
-    file: 'src/core/acking.ts',
+    file: 'src/router/acking.ts',
     find: '    if (settled !== undefined) return false\n',
     replace: '',
-    test: 'test/core/acking.test.ts',
+    test: 'test/router/acking.test.ts',
     expects: 'settles once',
   },
   {
     name: 'shared acking acks with the first part',
-    file: 'src/core/acking.ts',
+    file: 'src/router/acking.ts',
     find: 'if (waiting === 0) whole.ack()',
     replace: 'whole.ack()',
-    test: 'test/core/acking.test.ts',
+    test: 'test/router/acking.test.ts',
     expects: 'acks after every part has',
   },
   {
     name: 'the failure of an ack that is no real promise is swallowed',
-    file: 'src/core/acking.ts',
+    file: 'src/router/acking.ts',
     find: 'if (isThenable(result)) result.then(undefined, onFailure)',
     replace: 'if (result instanceof Promise) result.catch(onFailure)',
-    test: 'test/core/acking.test.ts',
+    test: 'test/router/acking.test.ts',
     expects: 'settles once',
   },
   {
@@ -198,7 +198,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the last upcaster is skipped',
-    file: 'src/core/versions.ts',
+    file: 'src/core/event.ts',
     find: 'if (at === to) return valid',
     replace: 'if (at === to || at + 1 === to) return valid',
     test: 'test/core/event.test.ts',
@@ -206,7 +206,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a newer version is refused',
-    file: 'src/core/versions.ts',
+    file: 'src/core/event.ts',
     find: 'if (version > newest.version) onNewer?.(message, newest.version)\n  else if (version < newest.version) start',
     replace: 'if (version !== newest.version) start',
     test: 'test/core/event.test.ts',
@@ -278,20 +278,20 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'events with foreign ids get others than before',
-    file: 'src/core/name-uuid.ts',
+    file: 'src/core/id.ts',
     find: '6f1f8a04-6b0e-5c3a-9f0e-3a9d7f6c2b51',
     replace: '6f1f8a04-6b0e-5c3a-9f0e-3a9d7f6c2b52',
-    test: 'test/core/name-uuid.test.ts',
+    test: 'test/core/id.test.ts',
     expects: 'an event of',
   },
   {
     name: 'source and id of an event run into one another',
-    file: 'src/core/name-uuid.ts',
+    file: 'src/core/id.ts',
     // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the text of the file.
     find: '${source}\\0${id}',
     // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the text of the file.
     replace: '${source}${id}',
-    test: 'test/core/name-uuid.test.ts',
+    test: 'test/core/id.test.ts',
     expects: 'an event of',
   },
   {
@@ -299,7 +299,7 @@ export const mutations: Mutation[] = [
     file: 'src/redis/due.ts',
     find: '0f5d7a52-7a0c-5d5b-8b7e-5f2f6a1c9d34',
     replace: '0f5d7a52-7a0c-5d5b-8b7e-5f2f6a1c9d35',
-    test: 'test/core/name-uuid.test.ts',
+    test: 'test/core/id.test.ts',
     expects: 'an intent that is due',
   },
 ]

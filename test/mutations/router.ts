@@ -23,7 +23,7 @@ export const mutations: Mutation[] = [
     file: 'src/flow/pump.ts',
     find: 'if (more === undefined) this.#succeeded(call)\n    else more.then(call.succeeded, call.failed)',
     replace: 'this.#succeeded(call)',
-    test: 'test/router/acking.test.ts',
+    test: 'test/router/consumer.test.ts',
     expects: 'acks only when what was returned has arrived',
   },
   {
@@ -31,7 +31,7 @@ export const mutations: Mutation[] = [
     file: 'src/router/batcher.ts',
     find: "    if (outcome.kind !== 'ok') return outcome\n",
     replace: '',
-    test: 'test/router/acking.test.ts',
+    test: 'test/router/consumer.test.ts',
     expects: 'did not arrive',
   },
   {
@@ -39,7 +39,7 @@ export const mutations: Mutation[] = [
     file: 'src/router/batcher.ts',
     find: '      if (keys!.has(key)) break\n',
     replace: '',
-    test: 'test/router/acking.test.ts',
+    test: 'test/router/consumer.test.ts',
     expects: 'one after the other',
   },
   {
@@ -95,7 +95,7 @@ export const mutations: Mutation[] = [
     file: 'src/router/consumer.ts',
     find: 'const parts = sharedAcking(whole, list.length)',
     replace: 'const parts = list.map(() => whole)',
-    test: 'test/router/acking.test.ts',
+    test: 'test/router/consumer.test.ts',
     expects: 'first nack settles',
   },
   {
@@ -103,7 +103,7 @@ export const mutations: Mutation[] = [
     file: 'src/router/consumer.ts',
     find: '.catch((error) => whole.nack(error))',
     replace: '.catch(() => {})',
-    test: 'test/router/acking.test.ts',
+    test: 'test/router/consumer.test.ts',
     expects: 'an error nacks',
   },
   {

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { RELEASE, systemClock } from '../../src/core/index.ts'
+import { systemClock } from '../../src/core/index.ts'
 import type { Connection } from '../../src/drivers/sql/sql.ts'
+import { RELEASE } from '../../src/flow/index.ts'
 import { idOf } from '../../src/postgres/row.ts'
 import { OwnerScan } from '../../src/postgres/scan.ts'
 import { FakeClock } from '../../src/testing/index.ts'

@@ -102,7 +102,9 @@ test('a take that fails half-way has nothing in hand: the next one finds all of 
   await t.enqueue([Placed({ n: 1 }, { key: 'blocked' })])
   await session.settle((await take()).map((delivery) => [delivery, { kind: 'dead', reason: 'no', error: undefined }]))
   await t.enqueue([Placed({ n: 2 }, { key: 'blocked' }), Placed({ n: 3 })])
-  await t.pool.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$`)
+  await t.pool.query(
+    `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now' USING ERRCODE = '55P03'; END $$`,
+  )
   await t.pool.query(
     `CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW WHEN (NEW.state = 'held') EXECUTE FUNCTION refuse()`,
   )

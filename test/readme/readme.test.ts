@@ -81,13 +81,13 @@ describe('what the README says of options', () => {
     )
 
   test('every option of postgres() is there', () => {
-    const options = table('`postgres({ pool, outbox, inbox })`').split('`enqueue(tx')[0]!
+    const options = table('`postgres({ pool, outbox, inbox, statementTimeout })`').split('`enqueue(tx')[0]!
     const outbox = /const OPTIONS = \[(.*?)\]/s.exec(read('src/postgres/postgres-outbox.ts'))![1]!
     const schema = /OUTBOX_OPTIONS = \[(.*?)\]/s.exec(read('src/postgres/migrate-tables.ts'))![1]!
     const inbox = /checkOptions\('inbox', options, \[(.*?)\]/.exec(read('src/postgres/inbox.ts'))![1]!
     const names = (text: string, prefix: string) =>
       [...text.matchAll(/'(\w+)'/g)].map(([, name]) => `${prefix}.${name}`)
-    const known = [...names(outbox, 'outbox'), ...names(schema, 'outbox'), ...names(inbox, 'inbox')]
+    const known = ['statementTimeout', ...names(outbox, 'outbox'), ...names(schema, 'outbox'), ...names(inbox, 'inbox')]
     expect(named(options).sort()).toEqual(known.sort())
   })
 

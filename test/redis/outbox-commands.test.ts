@@ -1,6 +1,7 @@
 import { Redis } from 'ioredis'
 import { expect, test } from 'vitest'
-import { DONE, systemClock } from '../../src/core/index.ts'
+import { systemClock } from '../../src/core/index.ts'
+import { DONE } from '../../src/flow/index.ts'
 import { redisDue, redisOutbox } from '../../src/redis/index.ts'
 import { outboxAdminSuite, outboxReaderSuite, outboxStoreSuite } from '../../src/testing/index.ts'
 import { sample, samples } from '../../src/testing/outbox-probe.ts'

@@ -1,185 +1,140 @@
-import { describe, expect, it } from 'vitest'
-import { type Message, Reject } from '../../src/core/index.ts'
-import { ackingOf, type Context, Router } from '../../src/router/index.ts'
-import { collector, FakeClock, scriptedSource } from '../../src/testing/index.ts'
-import { consume, Placed, raw, redelivering, Sent, started } from './support.ts'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { acking, sharedAcking } from '../../src/router/index.ts'
 
-const turn = () => new Promise((resolve) => setImmediate(resolve))
+const CALLBACKS = {
+  returns: () => undefined,
+  throws: () => {
+    throw new Error('callback')
+  },
+  resolves: () => Promise.resolve(),
+  rejects: () => Promise.reject(new Error('callback')),
+  // As query builders do: it can be awaited, and is no Promise.
+  rejectsThenable: () => ({
+    // biome-ignore lint/suspicious/noThenProperty: a thenable is the point
+    then: (_: unknown, fail?: (error: unknown) => void) =>
+      void Promise.resolve().then(() => fail?.(new Error('callback'))),
+  }),
+}
+type Behaviour = keyof typeof CALLBACKS
+const behaviour = fc.constantFrom(...(Object.keys(CALLBACKS) as Behaviour[]))
+const call = fc.record({ how: fc.constantFrom('ack', 'nack'), later: fc.boolean() })
 
-describe('ack on success', () => {
-  it('acks when the handler returned, nacks when it threw', async () => {
-    const router = new Router('r').on(Placed, async ({ data }) => {
-      await turn()
-      if (data.order === 'bad') throw new Error('no')
-    })
-    const { kinds } = await consume(router, [raw(), raw(Placed({ order: 'bad' })), raw()])
-    expect(kinds).toEqual(['done', 'retry', 'done'])
-  })
+const fails = (name: Behaviour) => name === 'throws' || name === 'rejects' || name === 'rejectsThenable'
+const allPromises = async () => {
+  for (let i = 0; i < 10; i++) await Promise.resolve()
+}
 
-  it('acks only when what was returned has arrived at its destination', async () => {
-    const out = collector()
-    const letGo = out.hold()
-    const source = scriptedSource([[raw()]], redelivering)
-    const router = new Router('r').on(Placed, ({ data }) => Sent({ order: data.order }))
-    await started(router.consume(source, { to: out }))
-    await turn()
-    await turn()
-    expect(out.calls).toHaveLength(1)
-    expect(source.settlements).toEqual([])
-    letGo()
-    const [settled] = await source.settled(1)
-    expect(settled!.settlement.kind).toBe('done')
-    expect(out.messages.map(({ type }) => type)).toEqual(['invoice.sent'])
-  })
+describe('acking', () => {
+  test('settles once, whatever the order of calls and whatever the callbacks do', async () => {
+    const property = fc.asyncProperty(
+      fc.array(call),
+      behaviour,
+      behaviour,
+      fc.boolean(),
+      async (calls, onAck, onNack, again) => {
+        const made: string[] = []
+        const failures: unknown[] = []
+        const answers: boolean[] = []
+        // A callback may come back to the acking it belongs to.
+        const reenter = () => again && answers.push(one.ack(), one.nack(new Error('again')))
+        const one = acking(
+          () => {
+            made.push('ack')
+            reenter()
+            return CALLBACKS[onAck]()
+          },
+          () => {
+            made.push('nack')
+            reenter()
+            return CALLBACKS[onNack]()
+          },
+          (error) => failures.push(error),
+        )
+        const perform = (how: string) => answers.push(how === 'ack' ? one.ack() : one.nack(new Error('handler')))
+        const [now, later] = [calls.filter((each) => !each.later), calls.filter((each) => each.later)]
+        for (const { how } of now) perform(how)
+        await Promise.all(later.map(({ how }) => Promise.resolve().then(() => perform(how))))
+        await allPromises()
 
-  it('does not ack when the outputs did not arrive, and says what the destination said', async () => {
-    const router = new Router('r').on(Placed, () => [Sent({ order: '1' }), Sent({ order: '2' })])
-    const refusing = collector()
-    refusing.reject({ where: ({ data }) => String(data).includes('2') })
-    expect((await consume(router, [raw()], { to: refusing })).kinds).toEqual(['dead'])
-    const failing = collector()
-    failing.fail({ after: '7s' })
-    const { settlements } = await consume(router, [raw()], { to: failing })
-    expect(settlements).toMatchObject([{ kind: 'retry', after: 7000, charged: true }])
-    const away = collector()
-    away.down()
-    expect((await consume(router, [raw()], { to: away })).kinds).toEqual(['release'])
-  })
-
-  it('a plain function may take the outputs', async () => {
-    const sent: string[] = []
-    const router = new Router('r').on(Placed, () => Sent({ order: '1' }))
-    const to = async (message: Message) => void sent.push(message.type)
-    expect((await consume(router, [raw()], { to })).kinds).toEqual(['done'])
-    expect(sent).toEqual(['invoice.sent'])
-  })
-
-  it('outputs that nothing takes are an error that says what to do', async () => {
-    const router = new Router('r').on(Placed, () => Sent({ order: '1' }))
-    const { settlements } = await consume(router, [raw()])
-    expect(settlements).toMatchObject([
-      { kind: 'retry', error: { code: 'NO_OUTPUT', message: expect.stringContaining('give consume() a `to`') } },
-    ])
-  })
-
-  it('ack() is refused: it would come before the commit', async () => {
-    const router = new Router('r').on(Placed, (_, { ack }) => void ack())
-    expect((await consume(router, [raw()])).settlements).toMatchObject([{ error: { code: 'NOT_MANUAL' } }])
-  })
-
-  it('outputs of many handlers share a call; those of one key go one after the other, unless the publisher is ordered', async () => {
-    for (const ordered of [false, true]) {
-      const out = collector({ ordered })
-      const router = new Router('r').on(Placed, ({ data }) =>
-        ['1', '2'].map((n) => Sent({ order: data.order + n }, { key: data.order })),
-      )
-      const messages = ['a', 'b', 'c'].map((order) => raw(Placed({ order })))
-      const { kinds } = await consume(router, messages, { to: out })
-      expect(kinds).toEqual(['done', 'done', 'done'])
-      const calls = out.calls.map((call) => call.map(({ data }) => JSON.parse(String(data)).order).join(' '))
-      expect(calls).toEqual(ordered ? ['a1 a2 b1 b2 c1 c2'] : ['a1 b1 c1', 'a2 b2 c2'])
-    }
-  })
-
-  it('what would follow one that did not arrive is not sent', async () => {
-    const out = collector()
-    out.fail({ where: ({ data }) => String(data).includes('a1') })
-    const router = new Router('r').on(Placed, ({ data }) =>
-      ['1', '2'].map((n) => Sent({ order: data.order + n }, { key: data.order })),
+        const first = [...now, ...later][0]?.how
+        expect(made).toEqual(first === undefined ? [] : [first])
+        expect(one.settled).toBe(first)
+        expect(answers.filter(Boolean)).toHaveLength(first === undefined ? 0 : 1)
+        const failing = first !== undefined && fails(first === 'ack' ? onAck : onNack)
+        expect(failures).toHaveLength(failing ? 1 : 0)
+      },
     )
-    const messages = ['a', 'b'].map((order) => raw(Placed({ order })))
-    expect((await consume(router, messages, { to: out })).kinds).toEqual(['retry', 'done'])
-    expect(out.messages.map(({ data }) => JSON.parse(String(data)).order)).toEqual(['b1', 'b2'])
+    await fc.assert(property, { numRuns: 500 })
+  })
+
+  test('the nack carries its error', () => {
+    const errors: unknown[] = []
+    const error = new Error('handler')
+    const one = acking(
+      () => undefined,
+      (given) => errors.push(given),
+      () => undefined,
+    )
+    expect(one.nack(error)).toBe(true)
+    expect(one.ack()).toBe(false)
+    expect(errors).toEqual([error])
+  })
+
+  test('a callback that fails is settled nevertheless, and its failure is handed on', async () => {
+    const failures: unknown[] = []
+    const broken = new Error('connection lost')
+    const one = acking(
+      () => Promise.reject(broken),
+      () => undefined,
+      (error) => failures.push(error),
+    )
+    expect(one.ack()).toBe(true)
+    expect(one.nack(new Error('late'))).toBe(false)
+    await allPromises()
+    expect(failures).toEqual([broken])
+    expect(one.settled).toBe('ack')
   })
 })
 
-describe('manual ack', () => {
-  it('waits for ack or nack, whenever it comes; the first counts', async () => {
-    const contexts: Context[] = []
-    const router = new Router('r').on(Placed, (_, context) => void contexts.push(context))
-    const source = scriptedSource([[raw(), raw(), raw()]], redelivering)
-    await started(router.consume(source, { ack: 'manual' }))
-    await turn()
-    await turn()
-    expect(contexts).toHaveLength(3)
-    expect(source.settlements).toEqual([])
-    expect(contexts[1]!.ack()).toBe(true)
-    expect(contexts[1]!.nack(new Error('too late'))).toBe(false)
-    expect(contexts[0]!.nack(new Reject('never'))).toBe(true)
-    expect(contexts[0]!.ack()).toBe(false)
-    await source.settled(2)
-    expect(source.settlements.map(({ settlement }) => settlement.kind).sort()).toEqual(['dead', 'done'])
-    contexts[2]!.ack()
-    await source.settled(3)
-  })
+describe('shared acking', () => {
+  const whole = () => {
+    const made: string[] = []
+    const acks = acking(
+      () => made.push('ack'),
+      (error) => made.push(`nack ${error}`),
+      (error) => made.push(`failed ${error}`),
+    )
+    return { made, acks }
+  }
 
-  it('an error nacks', async () => {
-    const router = new Router('r').on(Placed, async () => {
-      throw new Error('no')
+  test('acks after every part has, and the first nack settles at once', () => {
+    const step = fc.record({ part: fc.nat(7), how: fc.constantFrom('ack', 'nack') })
+    const property = fc.property(fc.integer({ min: 1, max: 8 }), fc.array(step, { maxLength: 40 }), (count, steps) => {
+      const { made, acks } = whole()
+      const parts = sharedAcking(acks, count)
+      const settled = new Map<number, string>()
+      let expected: string | undefined
+      for (const { part, how } of steps.map((each) => ({ ...each, part: each.part % count }))) {
+        const fresh = !settled.has(part)
+        const answer = how === 'ack' ? parts[part]!.ack() : parts[part]!.nack(part)
+        expect(answer).toBe(fresh)
+        if (fresh) settled.set(part, how)
+        if (fresh && how === 'nack') expected ??= `nack ${part}`
+        if (settled.size === count && [...settled.values()].every((each) => each === 'ack')) expected ??= 'ack'
+        expect(made).toEqual(expected === undefined ? [] : [expected])
+      }
     })
-    const source = scriptedSource([[raw()]], redelivering)
-    await started(router.consume(source, { ack: 'manual', grace: 0 }))
-    const [settled] = await source.settled(1)
-    expect(settled!.settlement.kind).toBe('retry')
+    fc.assert(property, { numRuns: 1000 })
   })
 
-  it('what was never acked is released at the end of the grace', async () => {
-    const clock = new FakeClock()
-    const router = new Router('r').on(Placed, () => {})
-    const source = scriptedSource([[raw()]], redelivering)
-    const consumer = router.consume(source, { ack: 'manual', clock, grace: '1s' })
-    await consumer.start()
-    await clock.settle()
-    const stopping = consumer.stop()
-    await clock.advance(1000)
-    await stopping
-    expect(source.settlements.map(({ settlement }) => settlement.kind)).toEqual(['release'])
-  })
-})
-
-describe('forwarded ack', () => {
-  it('acks now when there are no outputs', async () => {
-    const router = new Router('r').on(Placed, () => [])
-    expect((await consume(router, [raw()], { ack: 'forward' })).kinds).toEqual(['done'])
+  test('of no parts acks now', () => {
+    const { made, acks } = whole()
+    expect(sharedAcking(acks, 0)).toEqual([])
+    expect(made).toEqual(['ack'])
   })
 
-  it('acks when all outputs are acked; they carry the ack on', async () => {
-    const carried: (string | undefined)[] = []
-    const router = new Router('r').on(Placed, () => [Sent({ order: '1' }), Sent({ order: '2' })])
-    const to = async (message: Message) => {
-      carried.push(ackingOf(message)?.settled ?? (ackingOf(message) === undefined ? 'none' : undefined))
-      await turn()
-      ackingOf(message)!.ack()
-    }
-    expect((await consume(router, [raw()], { ack: 'forward', to })).kinds).toEqual(['done'])
-    expect(carried).toEqual([undefined, undefined])
-  })
-
-  it('the first nack settles at once, whatever the others do', async () => {
-    const out = collector()
-    const letGo = out.hold()
-    const outputs: Message[] = []
-    const router = new Router('r').on(Placed, () => {
-      outputs.push(Sent({ order: '1' }), Sent({ order: '2' }))
-      return outputs
-    })
-    const source = scriptedSource([[raw()]], redelivering)
-    await started(router.consume(source, { ack: 'forward', to: out }))
-    await turn()
-    await turn()
-    ackingOf(outputs[0]!)!.ack()
-    ackingOf(outputs[1]!)!.nack(new Reject('refused downstream'))
-    const [settled] = await source.settled(1)
-    expect(settled!.settlement).toMatchObject({ kind: 'dead' })
-    letGo()
-    await turn()
-    expect(source.settlements).toHaveLength(1)
-  })
-
-  it('nacks when the outputs did not arrive', async () => {
-    const out = collector()
-    out.fail()
-    const router = new Router('r').on(Placed, () => Sent({ order: '1' }))
-    expect((await consume(router, [raw()], { ack: 'forward', to: out })).kinds).toEqual(['retry'])
+  test.each([-1, 1.5, Number.NaN])('of %d parts is refused: it would never settle', (count) => {
+    expect(() => sharedAcking(whole().acks, count)).toThrow('sharedAcking: count')
   })
 })

@@ -1,6 +1,6 @@
 import { afterEach } from 'vitest'
-import { encodeData, event, type Message, type RawMessage, type Settlement } from '../../src/core/index.ts'
-import type { Worker } from '../../src/flow/index.ts'
+import { encodeData, event, type Message, type RawMessage } from '../../src/core/index.ts'
+import type { Settlement, Worker } from '../../src/flow/index.ts'
 import type { ConsumeOptions, Context, Router } from '../../src/router/index.ts'
 import {
   FakeClock,

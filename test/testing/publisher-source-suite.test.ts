@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { InProcessBroker, type InProcessDelivery } from '../../src/brokers/in-process/index.ts'
-import { DONE, Message, RELEASE } from '../../src/core/index.ts'
-import { OK, type Publisher, type Session, type Settled, type Source } from '../../src/flow/index.ts'
+import { Message } from '../../src/core/index.ts'
+import { DONE, OK, type Publisher, RELEASE, type Session, type Settled, type Source } from '../../src/flow/index.ts'
 import { type BrokerFactory, brokerSuite } from '../../src/testing/index.ts'
 
 type S = Session<InProcessDelivery>

@@ -1,5 +1,5 @@
-import type { Clock, Settlement } from '../../core/index.ts'
-import type { Demand, Session, Settled } from '../../flow/index.ts'
+import type { Clock } from '../../core/index.ts'
+import type { Demand, Session, Settled, Settlement } from '../../flow/index.ts'
 import type { Arrivals, HttpDelivery, Reply } from './arrivals.ts'
 
 export interface SessionSettings {

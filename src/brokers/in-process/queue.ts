@@ -1,6 +1,6 @@
 import { Fifo } from '../../core/fifo.ts'
-import { type Clock, errorSummary, Message, type Settlement } from '../../core/index.ts'
-import type { Delivery, Demand } from '../../flow/index.ts'
+import { type Clock, errorSummary, Message } from '../../core/index.ts'
+import type { Delivery, Demand, Settlement } from '../../flow/index.ts'
 import { Heap } from './heap.ts'
 import { type Holder, Item, Lane, older, type Ready } from './lane.ts'
 

@@ -1,6 +1,6 @@
-import { type Settlement, telemetry, Unavailable, WaybillError } from '../../core/index.ts'
+import { telemetry, Unavailable, WaybillError } from '../../core/index.ts'
 import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats/nats.ts'
-import { type Demand, type Session, type Settled, Waiters } from '../../flow/index.ts'
+import { type Demand, type Session, type Settled, type Settlement, Waiters } from '../../flow/index.ts'
 import { type JetStreamApi, NO_CONSUMER, NO_STREAM } from './api.ts'
 import { Intake, TOO_LARGE_AGAIN } from './intake.ts'
 import { ACK, GroupMember, type GroupSettings, type NatsDelivery, nak, TERM, type Verdict } from './member.ts'

@@ -1,7 +1,16 @@
-import { errorSummary, type RawMessage, RELEASE, type Settlement, telemetry, WaybillError } from '../../core/index.ts'
+import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
 import { type AmqpChannel, type AmqpDelivery, onEnd, serverSaid } from '../../drivers/amqp.ts'
 import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
-import { type Delivery, type Demand, type Session, type Settled, takeFrom, Waiters } from '../../flow/index.ts'
+import {
+  type Delivery,
+  type Demand,
+  RELEASE,
+  type Session,
+  type Settled,
+  type Settlement,
+  takeFrom,
+  Waiters,
+} from '../../flow/index.ts'
 import { sizeOf } from './encoding.ts'
 import { againCopy, attemptsOf, deadCopy, deliveryCountOf, remainingOf, routingKeyOf } from './republish.ts'
 import type { Outgoing, Sender } from './sender.ts'

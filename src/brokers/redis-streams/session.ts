@@ -1,6 +1,14 @@
-import { errorSummary, type RawMessage, type Settlement, telemetry, WaybillError } from '../../core/index.ts'
+import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
 import { isKind, isWrongServer, type RedisConnection, type RedisReply } from '../../drivers/redis/redis.ts'
-import { type Delivery, type Demand, type Session, type Settled, takeFrom, Waiters } from '../../flow/index.ts'
+import {
+  type Delivery,
+  type Demand,
+  type Session,
+  type Settled,
+  type Settlement,
+  takeFrom,
+  Waiters,
+} from '../../flow/index.ts'
 import { Claims, type Predecessor } from './claims.ts'
 import { sizeOf } from './encoding.ts'
 import { type DeadEntry, type GivenBack, GroupMember, type GroupSettings, type Stream } from './member.ts'

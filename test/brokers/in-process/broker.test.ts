@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { InProcessBroker, type InProcessDelivery } from '../../../src/brokers/in-process/index.ts'
-import { DONE, event, local, Message, RELEASE, type Settlement } from '../../../src/core/index.ts'
-import { type Session, setTopic } from '../../../src/flow/index.ts'
+import { event, local, Message } from '../../../src/core/index.ts'
+import { DONE, RELEASE, type Session, type Settlement, setTopic } from '../../../src/flow/index.ts'
 import { Router } from '../../../src/router/index.ts'
 import { FakeClock, recordTelemetry } from '../../../src/testing/index.ts'
 

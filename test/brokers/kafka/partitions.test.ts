@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Kafka } from '../../../src/brokers/kafka/index.ts'
-import { DONE } from '../../../src/core/index.ts'
+import { DONE } from '../../../src/flow/index.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { bare, fresh, message, NEVER, onServer, QUICK, receive, until } from './support.ts'
 

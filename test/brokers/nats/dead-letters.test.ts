@@ -1,6 +1,7 @@
 import { headers, type NatsConnection } from '@nats-io/transport-node'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { DONE, Message } from '../../../src/core/index.ts'
+import { Message } from '../../../src/core/index.ts'
+import { DONE } from '../../../src/flow/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { broker, connecting, message, NEVER, receive, until } from './support.ts'

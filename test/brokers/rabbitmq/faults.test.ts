@@ -1,6 +1,6 @@
 import { afterAll, expect, test } from 'vitest'
-import { DONE, type RawMessage, systemClock, Unavailable } from '../../../src/core/index.ts'
-import { Flow, type Outcome } from '../../../src/flow/index.ts'
+import { type RawMessage, systemClock, Unavailable } from '../../../src/core/index.ts'
+import { DONE, Flow, type Outcome } from '../../../src/flow/index.ts'
 import { faultProxy, recordTelemetry, runScript } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
 import {

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from 'vitest'
-import { DONE, type RawMessage, systemClock } from '../../../src/core/index.ts'
-import { Flow, type Outcome, type Publisher } from '../../../src/flow/index.ts'
+import { type RawMessage, systemClock } from '../../../src/core/index.ts'
+import { DONE, Flow, type Outcome, type Publisher } from '../../../src/flow/index.ts'
 import { recordTelemetry, seededRandom } from '../../../src/testing/index.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'

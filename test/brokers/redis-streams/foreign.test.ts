@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
-import { DONE } from '../../../src/core/index.ts'
+import { DONE } from '../../../src/flow/index.ts'
 import { clone, clones } from '../../support/redis-clone.ts'
 import type { RedisVersion } from '../../support/redis-topologies.ts'
 import { describeWith, service } from '../../support/services.ts'

@@ -1,6 +1,6 @@
 import { beforeAll, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
-import { DONE } from '../../../src/core/index.ts'
+import { DONE } from '../../../src/flow/index.ts'
 import { admin, type RedisNode, type RedisVersion, standalone } from '../../support/redis-topologies.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'

@@ -11,7 +11,7 @@ import {
   toStructured,
 } from '../../src/cloudevents/index.ts'
 import { type Attributes, decodeData, Message } from '../../src/core/index.ts'
-import { attributes, bytes, json, plain, text, time } from './arbitrary.ts'
+import { attributes, bytes, json, plain, text, time } from '../core/arbitrary.ts'
 
 /**
  * The official SDK as the oracle. Where it departs from the standard it is not asked: it drops data that is falsy,

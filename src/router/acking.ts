@@ -1,20 +1,5 @@
-import { wholeNumber } from './options.ts'
-
-/**
- * What becomes of a delivery. The words are the same for every source.
- * - `done`: handled; it never comes again.
- * - `retry`: it comes again after `after` milliseconds; `charged` says whether an attempt is spent.
- * - `dead`: kept aside with the reason, until a person re-arms or discards it.
- * - `release`: given back untouched, as if it had never been taken.
- */
-export type Settlement =
-  | { readonly kind: 'done' }
-  | { readonly kind: 'retry'; readonly after: number; readonly error: unknown; readonly charged: boolean }
-  | { readonly kind: 'dead'; readonly reason: string; readonly error: unknown }
-  | { readonly kind: 'release' }
-
-export const DONE: Settlement = Object.freeze({ kind: 'done' })
-export const RELEASE: Settlement = Object.freeze({ kind: 'release' })
+import { type Local, local, type Message, wholeNumber } from '../core/index.ts'
+import { isThenable } from '../flow/step.ts'
 
 /** Ack or nack of one message. Whichever comes first counts; everything later is ignored and answered `false`. */
 export interface Acking {
@@ -56,10 +41,6 @@ export function acking(
   }
 }
 
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return typeof (value as PromiseLike<unknown> | undefined | null)?.then === 'function'
-}
-
 /**
  * One acking shared by `count` parts of a fan-out: it acks when every part has, and the first nack settles it at
  * once. With no parts it acks now. Each part settles once of its own.
@@ -78,4 +59,12 @@ export function sharedAcking(whole: Acking, count: number): Acking[] {
       (error) => whole.nack(error),
     ),
   )
+}
+
+/** Under which a message carries its ack. */
+export const ACKING: Local<Acking> = local('acking')
+
+/** The ack that an output carries for the input it came from; `undefined` where it carries none. */
+export function ackingOf(message: Message): Acking | undefined {
+  return message.local(ACKING)
 }

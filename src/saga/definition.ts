@@ -1,0 +1,306 @@
+import { createHash } from 'node:crypto'
+import {
+  type Backoff,
+  type BackoffOptions,
+  backoff,
+  checkOptions,
+  type Duration,
+  describe,
+  milliseconds,
+  oneOf,
+  type SchemaInput,
+  type SchemaOutput,
+  type StandardSchema,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import type { Json } from './json.ts'
+import { AT_END, type SagaStatus, type StepPlan, type UnknownPolicy } from './state.ts'
+
+/** What every function of a step is given. */
+export interface StepContext<Input, Results> {
+  /** The saga's id. */
+  readonly id: string
+  readonly input: Input
+  /** What earlier steps returned, as it comes back from JSON. */
+  readonly results: Results
+  /** Names this step's work: the same in run, check and undo, over retries and crashes. Give it to whoever does the work. */
+  readonly key: string
+  /** How often it was tried before. */
+  readonly attempt: number
+  /** Aborts when its time is up, or when the right to this saga is lost. */
+  readonly signal: AbortSignal
+  /** The W3C trace context the saga was started with. */
+  readonly traceparent: string | undefined
+}
+
+export interface UndoContext<Input, Results, Output> extends StepContext<Input, Results> {
+  /** New each time the step is undone, and kept by retries of that undo. */
+  readonly undoKey: string
+  /** What the step returned, where that is known. */
+  readonly output: Output | undefined
+}
+
+export interface EndContext<Input, Results> {
+  readonly id: string
+  readonly input: Input
+  readonly status: Extract<SagaStatus, 'completed' | 'compensated' | 'failed'>
+  /** Of those that returned one. */
+  readonly results: Partial<Results>
+}
+
+interface Timing {
+  /** How long one call of run, check or undo may take. Default 5 s. */
+  timeout?: Duration
+  /** How long a step is tried in all, with its pauses. Then it is undone, or held behind the point of no return. Default 1 h. */
+  budget?: Duration
+  /** The same of its undo. Then the saga will have failed. Default 1 h. */
+  undoBudget?: Duration
+  /** The pause between tries. Default 1 s doubling to 60 s. */
+  backoff?: BackoffOptions
+}
+
+export interface StepOptions<Input, Results, Output> extends Timing {
+  /** Undoes the work of this key, whether it was done or not: the output may be missing. */
+  undo?: (c: UndoContext<Input, Results, Output>) => unknown
+  /** Finds out whether the work of this key was done: returns its output, or undefined. */
+  check?: (c: StepContext<Input, Results>) => unknown
+  /** What to do when nobody knows whether the step has happened. Default `check` if there is one, else `retry`. */
+  unknown?: UnknownPolicy
+}
+
+export interface TransactionStepOptions<Input, Results, Output, Tx> extends Timing {
+  /** Undoes it, in a transaction of the saga's database. */
+  undo?: (c: UndoContext<Input, Results, Output>, tx: Tx) => unknown
+}
+
+export interface SagaOptions<Input> {
+  /** Instances finish on the version they began with. Raise it with every change of the steps, and keep the old one registered. */
+  version: number
+  /** The id of the business entity it is about, to find it by. */
+  aggregate?: (input: Input) => string
+}
+
+/** A step as the runner calls it. */
+export interface StepDefinition extends StepPlan {
+  readonly timeout: number
+  readonly backoff: Backoff
+  // biome-ignore lint/suspicious/noExplicitAny: typed by the builder's methods; here they stand in one list.
+  readonly run: (c: any, tx?: any) => unknown
+  // biome-ignore lint/suspicious/noExplicitAny: see above.
+  readonly undoing: ((c: any, tx?: any) => unknown) | undefined
+  // biome-ignore lint/suspicious/noExplicitAny: see above.
+  readonly checking: ((c: any) => unknown) | undefined
+}
+
+/** A name that is free. A repeated one is a type error that says so. */
+type Unused<Name extends string, Results, Options> = Name extends keyof Results | typeof AT_END
+  ? [error: `step ${Name} exists already`]
+  : [options?: Options]
+
+type With<Results, Name extends string, Output> = {
+  [Key in keyof Results | Name]: Key extends keyof Results ? Results[Key] : Output
+}
+
+interface Inner {
+  readonly name: string
+  readonly version: number
+  readonly schema: StandardSchema | undefined
+  readonly aggregate: ((input: unknown) => string) | undefined
+  readonly steps: readonly StepDefinition[]
+  readonly final: boolean
+  readonly onEnd: ((c: EndContext<unknown, unknown>, tx: unknown) => unknown) | undefined
+}
+
+/**
+ * A saga: steps that run one after the other, and how to undo each. It never changes; every method returns a longer one.
+ * `Start` is what it is started with, `Input` that after its schema and JSON, `Results` what its steps return.
+ */
+export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknown> {
+  readonly name: string
+  readonly version: number
+  /** Tells definitions apart, changed ones of the same version too: `fulfilment@1#3f2a…`. */
+  readonly definition: string
+  readonly steps: readonly StepDefinition[]
+  readonly #inner: Inner
+  /** Only for types: what it is started with. */
+  declare readonly started: (start: Start) => Tx
+
+  /** Use `saga()`. */
+  constructor(inner: Inner) {
+    this.#inner = inner
+    this.name = inner.name
+    this.version = inner.version
+    this.steps = inner.steps
+    this.definition = `${inner.name}@${inner.version}#${hashOf(inner)}`
+  }
+
+  get schema(): StandardSchema | undefined {
+    return this.#inner.schema
+  }
+
+  get ending(): Inner['onEnd'] {
+    return this.#inner.onEnd
+  }
+
+  aggregateOf(input: unknown): string | undefined {
+    const aggregate = this.#inner.aggregate?.(input)
+    if (aggregate === undefined || typeof aggregate === 'string') return aggregate
+    const text = `saga ${this.name}: aggregate() returned ${describe(aggregate)}; it must return text`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+
+  /** Calls somebody: a service, an API. What it returns is kept as JSON, and later steps find it in `c.results`. */
+  step<const Name extends string, Output>(
+    name: Name,
+    run: (c: StepContext<Input, Results>) => Output,
+    ...rest: Unused<Name, Results, StepOptions<Input, Results, NoInfer<Json<Awaited<Output>>>>>
+  ): Saga<Start, Input, With<Results, Name, Json<Awaited<Output>>>, Tx> {
+    const options = (rest[0] ?? {}) as StepOptions<Input, Results, unknown>
+    const where = this.#where(name)
+    checkOptions(where, options, ['undo', 'check', 'unknown', ...TIMING])
+    const { undo, check } = options
+    const unknown = oneOf(`${where}: unknown`, options.unknown ?? (check ? 'check' : 'retry'), POLICIES)
+    if (unknown === 'check' && check === undefined) {
+      throw new WaybillError('INVALID_OPTION', `${where}: unknown: 'check' needs a check`)
+    }
+    return this.#with({
+      ...this.#timed(where, options),
+      ...blank(name, 'step'),
+      run,
+      undoing: undo,
+      checking: check,
+      unknown,
+    })
+  }
+
+  /** A step in the saga's own database: its effect and its result are one commit, so it is never unknown. */
+  transaction<const Name extends string, Output, Own extends Tx = Tx>(
+    name: Name,
+    run: (c: StepContext<Input, Results>, tx: Own) => Output,
+    ...rest: Unused<Name, Results, TransactionStepOptions<Input, Results, NoInfer<Json<Awaited<Output>>>, NoInfer<Own>>>
+  ): Saga<Start, Input, With<Results, Name, Json<Awaited<Output>>>, Own> {
+    const options = (rest[0] ?? {}) as TransactionStepOptions<Input, Results, unknown, Own>
+    const where = this.#where(name)
+    checkOptions(where, options, ['undo', ...TIMING])
+    const undoing = options.undo
+    return this.#with({ ...this.#timed(where, options), ...blank(name, 'transaction'), run, undoing })
+  }
+
+  /** Waits, without a runner. */
+  sleep<const Name extends string>(
+    name: Name,
+    duration: Duration,
+    ..._rest: Unused<Name, Results, undefined>
+  ): Saga<Start, Input, With<Results, Name, undefined>, Tx> {
+    const where = this.#where(name)
+    const ms = milliseconds(duration, where)
+    return this.#with({ ...this.#timed(where, {}), ...blank(name, 'sleep'), run: () => undefined, duration: ms })
+  }
+
+  /** Behind it nothing is undone: what cannot go on is held for a person. */
+  pointOfNoReturn(): this {
+    if (this.#inner.final) throw new WaybillError('INVALID_OPTION', `saga ${this.name}: it has a point of no return`)
+    return new Saga({ ...this.#inner, final: true }) as unknown as this
+  }
+
+  /** Runs in the last write, so that a business row and its saga end together. */
+  onEnd<Own extends Tx = Tx>(
+    fn: (c: EndContext<Input, Results>, tx: Own) => unknown,
+  ): Saga<Start, Input, Results, Own> {
+    checkFunction(`saga ${this.name}: onEnd`, fn)
+    return new Saga({ ...this.#inner, onEnd: fn as unknown as NonNullable<Inner['onEnd']> })
+  }
+
+  #where(name: unknown): string {
+    const where = `saga ${this.name}: step ${describe(name)}`
+    if (typeof name !== 'string' || name === '' || name.length > LONGEST_NAME) {
+      throw new WaybillError('INVALID_NAME', `${where}: a name has 1 to ${LONGEST_NAME} characters`)
+    }
+    if (name === AT_END) throw new WaybillError('INVALID_NAME', `${where}: that name is taken`)
+    if (this.steps.some((step) => step.name === name)) {
+      throw new WaybillError('INVALID_NAME', `${where}: there is a step of that name already`)
+    }
+    return where
+  }
+
+  #timed(where: string, options: Timing) {
+    return {
+      timeout: milliseconds(options.timeout ?? '5s', `${where}: timeout`),
+      budget: milliseconds(options.budget ?? '1h', `${where}: budget`),
+      undoBudget: milliseconds(options.undoBudget ?? '1h', `${where}: undoBudget`),
+      backoff: backoff(options.backoff, `${where}: backoff`),
+    }
+  }
+
+  #with(step: Omit<StepDefinition, 'final' | 'undo' | 'check'>): never {
+    const where = `saga ${this.name}: step ${describe(step.name)}`
+    checkFunction(`${where}: run`, step.run)
+    if (step.undoing !== undefined) checkFunction(`${where}: undo`, step.undoing)
+    if (step.checking !== undefined) checkFunction(`${where}: check`, step.checking)
+    const { final } = this.#inner
+    if (final && (step.undoing !== undefined || step.unknown === 'undo')) {
+      throw new WaybillError('INVALID_OPTION', `${where}: behind the point of no return nothing is undone`)
+    }
+    const whole = { ...step, final, undo: step.undoing !== undefined, check: step.checking !== undefined }
+    return new Saga({ ...this.#inner, steps: [...this.steps, whole] }) as never
+  }
+}
+
+const TIMING = ['timeout', 'budget', 'undoBudget', 'backoff'] as const
+const POLICIES = ['check', 'retry', 'undo', 'hold'] as const
+/** As in seed tables: a name is an index entry too. */
+const LONGEST_NAME = 100
+
+function blank(name: string, kind: StepPlan['kind']) {
+  return { name, kind, duration: 0, unknown: 'retry' as UnknownPolicy, undoing: undefined, checking: undefined }
+}
+
+function checkFunction(where: string, fn: unknown): void {
+  if (typeof fn === 'function') return
+  throw new WaybillError('INVALID_OPTION', `${where}: ${describe(fn)} is not a function`)
+}
+
+/** What must be the same for an instance to go on: names, kinds, order and policies. Code may be mended under way. */
+function hashOf({ steps, onEnd }: Inner): string {
+  const parts = steps.map(({ name, kind, undo, check, unknown, final, duration }) => [
+    name,
+    kind,
+    undo,
+    check,
+    unknown,
+    final,
+    duration,
+  ])
+  const text = JSON.stringify([parts, onEnd !== undefined])
+  return createHash('sha256').update(text).digest('hex').slice(0, 12)
+}
+
+/**
+ * Defines a saga. `version` and `input` (a schema of Zod, Valibot, ArkType, …) first, then its steps:
+ *
+ *     const fulfilment = saga('fulfilment', { version: 1, input: Order, aggregate: (order) => order.id })
+ *       .step('reserve', (c) => stock.reserve(c.input, c.key), { undo: (c) => stock.release(c.key) })
+ */
+export function saga<Schema extends StandardSchema>(
+  name: string,
+  options: SagaOptions<Json<SchemaOutput<Schema>>> & { input: Schema },
+): Saga<SchemaInput<Schema>, Json<SchemaOutput<Schema>>, Record<never, never>>
+export function saga<Input = unknown>(
+  name: string,
+  options: SagaOptions<Json<Input>>,
+): Saga<Input, Json<Input>, Record<never, never>>
+export function saga(name: string, options: SagaOptions<never> & { input?: StandardSchema }): unknown {
+  if (typeof name !== 'string' || !/^[\w.-]{1,50}$/.test(name)) {
+    const text = `saga: ${describe(name)} is not a name; use 1 to 50 letters, digits, dots, dashes and underscores`
+    throw new WaybillError('INVALID_NAME', text)
+  }
+  checkOptions(`saga ${name}`, options, ['version', 'input', 'aggregate'])
+  const version = wholeNumber(`saga ${name}: version`, options?.version)
+  const aggregate = options.aggregate as Inner['aggregate']
+  return new Saga({ name, version, schema: options.input, aggregate, steps: [], final: false, onEnd: undefined })
+}
+
+/** Any saga, whatever its types. */
+// biome-ignore lint/suspicious/noExplicitAny: what is not looked at.
+export type AnySaga<Tx = any> = Saga<any, any, any, Tx>

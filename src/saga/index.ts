@@ -1,0 +1,26 @@
+/** `waybill/saga`: sagas, their runner, and what people do with them. */
+export {
+  type AnySaga,
+  type EndContext,
+  Saga,
+  type SagaOptions,
+  type StepContext,
+  type StepOptions,
+  saga,
+  type TransactionStepOptions,
+  type UndoContext,
+} from './definition.ts'
+export type { Json } from './json.ts'
+export { decide, evolve, next } from './machine.ts'
+export type {
+  Action,
+  Command,
+  Plan,
+  SagaEvent,
+  SagaState,
+  SagaStatus,
+  StepPlan,
+  StepState,
+  StepStatus,
+  UnknownPolicy,
+} from './state.ts'
