@@ -1,4 +1,5 @@
 import { checkOptions, type Duration, describe, isUuid, type RawMessage, WaybillError } from '../core/index.ts'
+import { ANSWER_WITHIN, limited } from '../drivers/sql/connection.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import type { Database, Sql } from '../drivers/sql/sql.ts'
 import type {
@@ -52,9 +53,11 @@ export interface ReplayOptions {
 
 const COUNTED_IN_PREVIEW = 100_000
 const SAMPLE = 10
-/** A look that takes longer disturbs others; an action may take its time. */
-const LOOK_WITHIN = '30s'
-const ACT_WITHIN = '10min'
+/** A look that takes longer disturbs others; an action may take its time. Milliseconds: the server ends it then. */
+const LOOK_WITHIN = 30_000
+const ACT_WITHIN = 600_000
+/** How much later it is given up here: the server may be gone, and TCP has not noticed. */
+const SPARE = 5_000
 
 const LOOKING = (table: string) => `looking through ${table} takes too long; narrow the filter, by state first`
 const CLEANING = (table: string) =>
@@ -250,12 +253,11 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     return this.#within(LOOK_WITHIN, fn)
   }
 
-  #within<T>(time: string, fn: (on: Sql) => Promise<T>): Promise<T> {
+  #within<T>(ms: number, fn: (on: Sql) => Promise<T>): Promise<T> {
     return this.#explained(() =>
       this.#db.transaction(async (tx) => {
-        const on = sqlOf(tx)
-        await on.query(`SET LOCAL statement_timeout = '${time}'`)
-        return fn(on)
+        await limited(sqlOf(tx), ANSWER_WITHIN).query(`SET LOCAL statement_timeout = ${ms}`)
+        return fn(limited(sqlOf(tx), ms + SPARE))
       }),
     )
   }

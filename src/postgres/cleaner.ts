@@ -1,4 +1,5 @@
 import { checkOptions, type Duration, describe, milliseconds, WaybillError, wholeNumber } from '../core/index.ts'
+import { limited } from '../drivers/sql/connection.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import { type Database, textArray } from '../drivers/sql/sql.ts'
 import { writeArchive } from './archive-files.ts'
@@ -99,7 +100,7 @@ export class Cleaning {
   #toFile(directory: string, retention: number, limit: number): Promise<number> {
     const { table } = this.#names
     return this.#db.transaction(async (tx) => {
-      const on = sqlOf(tx)
+      const on = limited(sqlOf(tx), this.#db.within)
       const pick = this.#names.fill(sql['archive-pick'].replace('{{stored}}', STORED))
       const { rows } = await on.query(pick, [String(retention), String(limit), String(FILE_BYTES)])
       if (rows.length === 0) return 0

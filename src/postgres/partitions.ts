@@ -1,4 +1,5 @@
 import { errorSummary, WaybillError, warnOnce } from '../core/index.ts'
+import { limited } from '../drivers/sql/connection.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import type { Database, Sql } from '../drivers/sql/sql.ts'
 import { aheadSql, type Partition } from './migrate-tables.ts'
@@ -33,7 +34,7 @@ export class Partitions {
   async create(unit: Partition): Promise<void> {
     await this.#unlessLocked(`the partitions ahead of ${this.#names.table.text}`, async () => {
       await this.#db.transaction(async (tx) => {
-        const on = sqlOf(tx)
+        const on = limited(sqlOf(tx), this.#db.within)
         await on.query(CREATE_WITHIN)
         for (const statement of statements(aheadSql(this.#names, unit))) await on.query(statement)
       })
@@ -64,7 +65,7 @@ export class Partitions {
   /** The parent is locked first, as everybody who reads it does: the other way round they would wait for each other. */
   #dropOne(partition: string, retention: number, archived: boolean): Promise<boolean> {
     return this.#db.transaction(async (tx) => {
-      const on = sqlOf(tx)
+      const on = limited(sqlOf(tx), this.#db.within)
       await on.query(DROP_WITHIN)
       await on.query(LOCKED_WITHIN)
       await on.query(this.#names.fill(`LOCK TABLE ONLY {{outbox}}, ONLY ${partition} IN ACCESS EXCLUSIVE MODE`))

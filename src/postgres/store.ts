@@ -13,8 +13,8 @@ export interface PostgresOptions<Pool> {
   outbox?: PostgresOutboxOptions
   inbox?: PostgresInboxOptions
   /**
-   * How long a statement of the inbox, of `enqueue` and of the cleaner may go without an answer. Default 30 s. Yours are
-   * ended by the signal that `withTransaction` is given; or set limits in your pool.
+   * How long a statement of the inbox, of `enqueue` and of the cleaner may go without an answer. Default 30 s. Those of
+   * `admin` have limits of their own; yours are ended by the signal that `withTransaction` is given, or by your pool.
    */
   statementTimeout?: Duration
 }
