@@ -1,3 +1,4 @@
+import { types } from 'node:util'
 import type { Outcome } from './publisher.ts'
 
 /** Handles one message: done when it returns (or what it returns resolves), failed when it throws. */
@@ -44,10 +45,10 @@ export function isThenable(value: unknown): value is PromiseLike<unknown> {
 
 /**
  * The promise that `value` is, or `undefined` for a plain value. A thenable of others is wrapped: a promise of the
- * language settles once, while a foreign `then` may call back twice, both ways, or throw. May throw itself, where reading
- * `then` does.
+ * language settles once, while a foreign `then` may call back twice, both ways, or throw. A Proxy of a promise looks like
+ * one, and its `then` throws. May throw itself, where reading `then` does.
  */
 export function promiseOf(value: unknown): Promise<unknown> | undefined {
-  if (value instanceof Promise && value.then === Promise.prototype.then) return value
+  if (value instanceof Promise && value.then === Promise.prototype.then && types.isPromise(value)) return value
   return isThenable(value) ? new Promise((resolve) => resolve(value)) : undefined
 }
