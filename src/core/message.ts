@@ -142,6 +142,12 @@ export class Message<Data = unknown> {
 /** A message whose data is still encoded: text (JSON, mostly) or bytes, as `datacontenttype` says. */
 export type RawMessage = Message<string | Uint8Array>
 
+/** Whether it can be read as a message: callers without types may give anything. */
+export function isMessage(given: unknown): given is Message {
+  const { id, type, local } = (given ?? {}) as Partial<Message>
+  return typeof id === 'string' && typeof type === 'string' && typeof local === 'function'
+}
+
 export function isRaw(message: Message): message is RawMessage {
   return message.form !== 'value'
 }

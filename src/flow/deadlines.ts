@@ -1,7 +1,10 @@
 import { type Clock, WaybillError } from '../core/index.ts'
 import { sharedController } from './shared-signal.ts'
 
-/** Rejects with TIMEOUT when a call takes longer than `ms`; its signal then aborts, as it does with `signal`. */
+/**
+ * Rejects with TIMEOUT when a call takes longer than `ms`; its signal then aborts, as it does with `signal`. Once `signal` has
+ * aborted it has no deadline: whoever aborts says how long is waited, and no timer may keep a process from ending.
+ */
 export async function timedCall<T>(
   what: string,
   ms: number,
@@ -10,12 +13,15 @@ export async function timedCall<T>(
   call: (signal: AbortSignal) => T | PromiseLike<T>,
 ): Promise<T> {
   const controller = sharedController()
-  const abort = () => controller.abort(signal.reason)
+  const done = new AbortController()
+  const abort = () => {
+    done.abort(null)
+    controller.abort(signal.reason)
+  }
   if (signal.aborted) abort()
   else signal.addEventListener('abort', abort)
-  const done = new AbortController()
   const late = clock.sleep(ms, done.signal).then(() => {
-    if (done.signal.aborted) return undefined as never
+    if (done.signal.aborted) return new Promise<never>(() => {})
     const error = tooLong(what, ms)
     controller.abort(error)
     throw error
@@ -101,18 +107,19 @@ export class Deadlines<Work> {
     shift.began ??= shift.last
     if (shift.waiting.size === 0) this.#shifts.add(shift)
     shift.waiting.add(work)
-    if (this.#watch === undefined) this.#keepWatch()
+    if (this.#watch === undefined && !this.#signal.aborted) this.#keepWatch()
   }
 
   end(shift: Shift<Work>, work: Work): void {
     shift.waiting.delete(work)
-    if (shift.waiting.size > 0) return
-    this.#shifts.delete(shift)
-    if (this.#signal.aborted) this.quiet()
+    if (shift.waiting.size === 0) this.#shifts.delete(shift)
   }
 
   quiet(): void {
-    if (this.#shifts.size > 0) return
+    if (this.#shifts.size === 0) this.#unwatch()
+  }
+
+  #unwatch(): void {
     // With a reason: an error would be made otherwise, which is not cheap.
     this.#watch?.abort(null)
     this.#watch = undefined
@@ -146,12 +153,15 @@ export class Deadlines<Work> {
     })
   }
 
-  /** The session is over, or its end was asked for: all are told to give up, and have the rest of their time for it. */
+  /**
+   * The session is over, or its end was asked for: all are told to give up. They have no deadline any more, since whoever
+   * ends a session waits for them only so long; a timer would keep the process from ending.
+   */
   #abort(): void {
     const { reason } = this.#signal
     this.#current = undefined
     for (const { controller } of this.#shifts) controller.abort(reason)
-    this.quiet()
+    this.#unwatch()
   }
 }
 

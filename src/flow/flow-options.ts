@@ -106,7 +106,13 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
 /** `undefined`: none. A handler that never returns would otherwise keep its place for ever, without a word. */
 function timeLimit(where: string, given: Duration | false | undefined, usual: number): number | undefined {
   if (given === false) return undefined
-  return given === undefined ? usual : milliseconds(given, `${where}: timeout`)
+  const ms = given === undefined ? usual : milliseconds(given, `${where}: timeout`)
+  if (ms > 0) return ms
+  // Whoever means `false` would find every message dead.
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `${where}: timeout: ${describe(given)} leaves no time; for no limit give false`,
+  )
 }
 
 /** How long one message may take, and a batch, which is longer than publishers give themselves. In milliseconds. */

@@ -10,6 +10,7 @@ import {
   WaybillError,
   warnOnce,
 } from '../core/index.ts'
+import { isMessage } from '../core/message.ts'
 import { Changes } from './changes.ts'
 import { type FlowLimits, type FlowOptions, flowLimits } from './flow-options.ts'
 import { Pump } from './pump.ts'
@@ -313,8 +314,9 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   }
 }
 
+/** Without the number of attempts one that never succeeds would be tried without end. */
 function isDelivery(given: Partial<Delivery> | undefined | null): boolean {
-  return typeof given?.message?.id === 'string'
+  return isMessage(given?.message) && given!.attempts! >= 0
 }
 
 function difference(tally: Tally, before: Tally): Tally {

@@ -52,6 +52,8 @@ export class Hand<D extends Delivery<Message>> {
   readonly #refused = new Set<D>()
   /** Their settlements cannot be written, and the others do not wait for them: they are in nobody's count. */
   readonly #aside = new Set<D>()
+  /** Those of them that were to be given back: what stands behind them in their keys must not overtake them. */
+  readonly #stuck = new Set<D>()
   #taking = 0
 
   constructor(
@@ -71,7 +73,7 @@ export class Hand<D extends Delivery<Message>> {
     this.#settler = new Settler(flow, session, clock, retry.breaker, {
       settled: (batch, written) => this.#settled(batch, written),
       condemned: (delivery, before, reason) => this.#condemned(delivery, before, reason),
-      aside: (delivery) => this.#putAside(delivery),
+      aside: (delivery, settlement) => this.#putAside(delivery, settlement),
     })
   }
 
@@ -112,7 +114,7 @@ export class Hand<D extends Delivery<Message>> {
       this.settle(delivery, RELEASE)
     }
     this.#taking--
-    if (this.#taking === 0) for (const key of this.#unholdAfterTake.splice(0)) this.lanes.unhold(key)
+    if (this.#taking === 0) for (const key of this.#unholdAfterTake.splice(0)) this.#unhold(key)
     return accepted
   }
 
@@ -280,6 +282,7 @@ export class Hand<D extends Delivery<Message>> {
     let done = false
     for (const [delivery, settlement] of batch) {
       if (this.#aside.size === 0 || !this.#aside.delete(delivery)) this.forget(delivery)
+      else if (this.#stuck.delete(delivery)) this.#unhold(delivery.key!)
       if (this.#refused.size > 0) this.#refused.delete(delivery)
       if (settlement.kind === 'done') done = true
       else if (holdsKeys && delivery.key !== undefined && this.#holds(settlement)) this.#unhold(delivery.key)
@@ -297,9 +300,16 @@ export class Hand<D extends Delivery<Message>> {
     if (delivery.key !== undefined && this.#settings.retry.deadKey === 'continue') this.#unhold(delivery.key)
   }
 
-  #putAside(delivery: D): void {
+  #putAside(delivery: D, { kind }: Settlement): void {
+    const { key } = delivery
     this.forget(delivery)
     this.#aside.add(delivery)
+    // The next take does not wait for it, but its key does.
+    this.#refused.delete(delivery)
+    if (kind === 'release' && key !== undefined && this.#settings.features.holdsKeys) {
+      this.#stuck.add(delivery)
+      this.release(this.lanes.hold(key))
+    }
     if (this.#aside.size === this.#settings.count) {
       const message = `${this.#aside.size} settlements were refused by the source; nothing more is taken before some are written`
       warnOnce(`flow ${this.#settings.flow}`, message)
@@ -313,6 +323,7 @@ export class Hand<D extends Delivery<Message>> {
   }
 
   #unhold(key: string): void {
+    for (const stuck of this.#stuck) if (stuck.key === key) return
     if (this.#taking > 0) this.#unholdAfterTake.push(key)
     else this.lanes.unhold(key)
   }

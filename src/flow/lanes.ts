@@ -73,6 +73,11 @@ export class Lanes<D extends Delivery<Message>> {
     return this.#ready.length - this.#head
   }
 
+  someReady(wanted: (delivery: D) => boolean): boolean {
+    for (let i = this.#head; i < this.#ready.length; i++) if (wanted(this.#ready[i]!)) return true
+    return false
+  }
+
   peek(): D | undefined {
     return this.#ready[this.#head]
   }

@@ -1,4 +1,5 @@
-import type { Message } from '../core/index.ts'
+import { describe, type Message, warnOnce } from '../core/index.ts'
+import { isMessage } from '../core/message.ts'
 import type { Delivery, Demand, Session, Settled, Source } from './source.ts'
 
 /** A message that was given up, and why. */
@@ -41,12 +42,22 @@ export class Stock<M extends Message> {
   #fresh: Entry<M>[] = []
   #head = 0
   #sequence = 0
+  readonly #name: string
+
+  constructor(name: string) {
+    this.#name = name
+  }
 
   get size(): number {
     return this.#returned.length + this.#fresh.length - this.#head
   }
 
+  /** What is no message is passed over: it costs nobody but itself. */
   add(message: M): void {
+    if (!isMessage(message)) {
+      warnOnce(`pipe ${this.#name}`, `it was given ${describe(message)} in place of a message; that is passed over`)
+      return
+    }
     this.#fresh.push({ sequence: this.#sequence++, message, attempts: 0 })
     this.onChange()
   }

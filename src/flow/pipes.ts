@@ -30,7 +30,7 @@ export type Generate<M extends Message> = (
  * for is kept for the next time.
  */
 export function generate<M extends Message>(name: string, next: Generate<M>): Pipe<M> {
-  const stock = new Stock<M>()
+  const stock = new Stock<M>(name)
   let asking: Promise<void> | undefined
   const ask = async (demand: Demand, signal: AbortSignal): Promise<void> => {
     try {
@@ -107,7 +107,7 @@ export function sink(write: Sink, options: { name?: string; ordered?: boolean; c
 
 /** Reads an iterable ahead, as far as the last take asked for. */
 class Reader<M extends Message> {
-  readonly stock = new Stock<M>()
+  readonly stock: Stock<M>
   readonly ended: Promise<void>
   readonly #iterator: Iterator<M> | AsyncIterator<M>
   readonly #sync: boolean
@@ -122,6 +122,7 @@ class Reader<M extends Message> {
     const iterator = given?.[Symbol.asyncIterator]?.() ?? given?.[Symbol.iterator]?.()
     if (iterator === undefined) throw new WaybillError('INVALID_OPTION', `pipe ${name}: what was given is no iterable`)
     this.#iterator = iterator
+    this.stock = new Stock(name)
     this.#sync = given?.[Symbol.asyncIterator] === undefined
     this.ended = new Promise((resolve, reject) => {
       this.stock.onChange = () => {

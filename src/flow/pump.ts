@@ -1,4 +1,4 @@
-import { asError, blameless, type Message, telemetry, Unavailable } from '../core/index.ts'
+import { asError, blameless, type Message, telemetry, Unavailable, WaybillError } from '../core/index.ts'
 import { Breaker, type BreakerSettings } from './breaker.ts'
 import { Call, downIn, failuresAmong } from './call.ts'
 import type { Changes } from './changes.ts'
@@ -94,12 +94,36 @@ export class Pump<D extends Delivery<Message>> {
     this.#pumping = true
     while (this.#mayDispatch()) {
       const suspect = !this.#mayGoMarked() && this.#window.isSuspect(this.hand.lanes.peek()!.message.id)
+      if (suspect && (this.#chargedBefore() || this.#letsOthersGo())) continue
       if (suspect && this.inFlight > 0) break
       this.#dispatch(suspect || this.#window.size === 1)
     }
     this.#pumping = false
     this.hand.handled.flush()
     if (this.inFlight === 0) this.#settings.changes.notify()
+  }
+
+  /** The session before was lost with the next one alone in it, and others had arrived: it is charged now, and not tried. */
+  #chargedBefore(): boolean {
+    const { lanes } = this.hand
+    if (!this.#window.isOwed(lanes.peek()!.message.id)) return false
+    const delivery = lanes.take()
+    const error = new WaybillError(
+      'SESSION_LOST',
+      'the session was lost while nothing but this message was being handled',
+    )
+    this.#tellSuspected(delivery, error)
+    this.hand.fail([delivery], { kind: 'failed', error }, 0)
+    return true
+  }
+
+  /** The next one failed alone, perhaps with a session that was lost: others are to show first whether it is all of them. */
+  #letsOthersGo(): boolean {
+    const { lanes } = this.hand
+    if (!this.#window.isUntried(lanes.peek()!.message.id)) return false
+    if (!lanes.someReady(({ message }) => !this.#window.isSuspect(message.id))) return false
+    lanes.putLast(lanes.take())
+    return true
   }
 
   /** The next of the lanes is not a marked one: those have a place of their own. */
@@ -173,8 +197,13 @@ export class Pump<D extends Delivery<Message>> {
     call.era = this.#window.era
     this.inFlight += call.run.length
     this.#alone = alone
-    if (alone && this.#session.cautious && this.#session.note !== undefined) this.#note(call)
+    if (alone && this.#notes) this.#note(call)
     else this.#run(call)
+  }
+
+  /** The session wants to know of a message before it goes out alone. */
+  get #notes(): boolean {
+    return this.#session.cautious === true && this.#session.note !== undefined
   }
 
   #newCall(): Call<D> {
@@ -503,7 +532,10 @@ export class Pump<D extends Delivery<Message>> {
     const { reason } = this.#session.lost
     telemetry['flow.lost'].publish({ flow: this.#settings.flow, inHand: this.hand.count, reason: asError(reason) })
     const alone = this.#alone ? this.#calls.find((call) => call.busy) : undefined
-    if (alone !== undefined) this.#window.failedAlone(alone.run[0]!.message.id)
+    const id = alone?.run[0]?.message.id
+    // Where it was noted, the source charges it when it is opened again.
+    if (id !== undefined && this.#notes) this.#window.failedAlone(id)
+    else if (id !== undefined) this.#window.lostAlone(id)
     else if (this.inFlight > 0) this.#window.failedTogether(this.#window.era)
     this.abort(reason)
   }

@@ -10,7 +10,7 @@ export interface SettlerEvents<D> {
   /** The source refused what was decided for this one. It is dead instead, and the source knows. */
   condemned(delivery: D, before: Settlement, reason: string): void
   /** The source refuses to hear of this one at all. It is tried again now and then, and nobody waits for it. */
-  aside(delivery: D): void
+  aside(delivery: D, settlement: Settlement): void
 }
 
 /** A batch that failed so often in a row, for a reason unknown, is tried in halves. */
@@ -239,7 +239,7 @@ export class Settler<D extends Delivery<Message>> {
     this.#aside.set(delivery, { settled, failures })
     if (failures === 1) {
       this.#tellRefused(delivery, settlement, false, error)
-      this.#events.aside(delivery)
+      this.#events.aside(delivery, settlement)
     }
     this.#clock.sleep(this.#asideBackoff(failures), this.#over).then(() => {
       if (this.#over.aborted || this.#ended) return

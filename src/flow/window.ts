@@ -36,6 +36,8 @@ export class Window {
   #arrived = 0
   /** Who failed alone, and how many had arrived by then. */
   readonly #suspects = new Map<string, number>()
+  /** Who is to be charged, though the session in which it failed can write nothing any more. */
+  readonly #owed = new Set<string>()
   /** Who failed beside others that arrived. */
   readonly #marked = new Map<string, Mark>()
   /** The highest number of a call that arrived. */
@@ -159,6 +161,23 @@ export class Window {
     this.#suspects.set(id, this.#arrived)
     return false
   }
+
+  /** Others are to go before it: nobody has arrived since it failed alone. */
+  isUntried(id: string): boolean {
+    return this.#suspects.get(id) === this.#arrived
+  }
+
+  /** The session was lost while nothing but this one was out. If that costs an attempt, the next session is to write it. */
+  lostAlone(id: string): void {
+    if (!this.failedAlone(id)) return
+    evictOldest(this.#owed, MAX_SUSPECTS)
+    this.#owed.add(id)
+  }
+
+  /** Whether it is to be charged for a session that was lost with it; asked once. */
+  isOwed(id: string): boolean {
+    return this.#owed.size > 0 && this.#owed.delete(id)
+  }
 }
 
 interface Mark {
@@ -176,6 +195,6 @@ const SPARED = 10
 /** More than those: a broken handler may fail thousands before they are dead. */
 const MAX_MARKED = 20_000
 
-function evictOldest(among: Map<string, unknown>, most: number): void {
+function evictOldest(among: Map<string, unknown> | Set<string>, most: number): void {
   if (among.size >= most) among.delete(among.keys().next().value!)
 }

@@ -48,6 +48,20 @@ describe('stop', () => {
     expect(store.of('b')).toEqual(['done'])
   })
 
+  it.each([
+    ['a handler', { each: () => new Promise<never>(() => {}) }],
+    ['a publisher', { batch: () => new Promise<never>(() => {}), size: 10, ordered: false }],
+  ])('%s that never answers leaves no timer behind: a process can end', async (_, step) => {
+    const clock = new FakeClock()
+    const store = new Store(clock).add('a')
+    const flow = flowOf(clock, store, step, { grace: '2s', timeout: '10m' })
+    await flow.start()
+    await clock.settle()
+    await stop(clock, flow)
+    expect(store.of('a')).toEqual(['release'])
+    expect(clock.sleepers).toBe(0)
+  })
+
   it('releases what ignores its signal, and ignores its late outcome', async () => {
     const clock = new FakeClock()
     const store = new Store(clock).add('a').add('b')

@@ -202,6 +202,22 @@ describe('from an iterable', () => {
     expect(() => fromIterable('x', [], { clok: 1 } as never)).toThrow('did you mean "clock"?')
   })
 
+  test('what is no message is passed over, told, and costs the others nothing', async () => {
+    const clock = new FakeClock()
+    const telemetry = recordTelemetry(['warning'])
+    const odd = [null, undefined, 'text', { id: 'plain', type: 'thing' }] as unknown as RawMessage[]
+    const source = fromIterable('odd', [message('a'), ...odd, message('b')])
+    const seen: string[] = []
+    const each = ({ message: { id } }: { message: RawMessage }) => void seen.push(id)
+    const flow = new Flow({ name: 'f', from: source, step: { each }, clock })
+    await flow.start()
+    await source.ended
+    expect(seen).toEqual(['a', 'b'])
+    expect(telemetry.of('warning').map(({ where }) => where)).toContain('pipe odd')
+    telemetry.stop()
+    await flow.stop()
+  })
+
   test('retries stay in front of their key, and nothing is lost when the flow stops in between', async () => {
     const clock = new FakeClock()
     const source = fromIterable(

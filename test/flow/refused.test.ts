@@ -221,6 +221,40 @@ describe('a settlement that can never be written', () => {
     }
   })
 
+  test('one that cannot be given back stops its key, and nobody else', async () => {
+    const clock = new FakeClock()
+    const broken = new Set(['a1', 'a2'])
+    const refuses: Refuses = ([{ message }, { kind }]) => broken.has(message.id) && kind === 'release'
+    const store = storeThatRefuses(clock, refuses).add('a0', 'a')
+    const order: string[] = []
+    let failures = 1
+    const each = ({ message: { id } }: Held) => {
+      if (id === 'a0' && failures-- > 0) throw new Error('later')
+      order.push(id)
+    }
+    // Another of the key comes while the source is being told of the first: it is to be given back.
+    store.afterTake = () => clock.sleep(10)
+    const flow = flowOf(clock, store, { each }, { poll: { base: 5, max: 5 } })
+    await flow.start()
+    await clock.until(() => store.events.some(({ kind }) => kind === 'take'))
+    store.add('a1', 'a').add('a2', 'a').add('a3', 'a')
+    const { settle } = store.before
+    store.before.settle = async (batch) => {
+      await clock.sleep(20)
+      await settle!(batch)
+    }
+    await clock.advance(50)
+    store.addMany(20)
+    await clock.until(() => store.in('done').length >= 20, 10_000)
+    broken.delete('a1')
+    await clock.advance(120_000)
+    expect(order.filter((id) => id.startsWith('a'))).toEqual([])
+    broken.delete('a2')
+    await clock.until(() => store.in('done').length === 24, 120_000)
+    expect(order.filter((id) => id.startsWith('a'))).toEqual(['a0', 'a1', 'a2', 'a3'])
+    await stop(clock, flow)
+  })
+
   test('a key whose retry cannot be written stands still, without being asked for again and again', async () => {
     const clock = new FakeClock()
     const store = storeThatRefuses(clock, ([{ message }]) => message.id === 'a0')

@@ -1,7 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../src/testing/index.ts'
-import { flowOf, Gate, type Held, record, Store, stop } from './support.ts'
+import { flowOf, Gate, type Held, message, record, Store, stop } from './support.ts'
 
 describe('a source in trouble', () => {
   it('is opened again and again with growing pauses, not in a hot loop', async () => {
@@ -314,20 +314,28 @@ describe('a source that breaks the rules of its port', () => {
   it('and gives something that is no delivery: the others of the batch are handled, and a failed key goes on', async () => {
     const clock = new FakeClock()
     const store = new Store(clock).addMany(6, (i) => `k${i % 2}`)
+    // Nobody would know when it has been tried often enough; and this is no message.
+    const odd = [
+      { message: message('uncounted'), size: 1 },
+      { message: { id: 'plain' }, attempts: 0, size: 1 },
+    ]
+    const seen = new Set<string>()
     const open = store.open.bind(store)
     store.open = async (signal) => {
       const session = await open(signal)
       const take: typeof session.take = async (demand, over) =>
-        [undefined, ...(await session.take(demand, over)), null, {}] as never
+        [undefined, ...(await session.take(demand, over)), null, {}, ...odd] as never
       return { ...session, take }
     }
     let failures = 1
-    const each = () => {
+    const each = ({ message: { id } }: Held) => {
+      seen.add(id)
       if (failures-- > 0) throw new Error('once')
     }
     const flow = flowOf(clock, store, { each })
     await flow.start()
     await clock.until(() => store.in('done').length === 6)
+    expect(seen.size).toBe(6)
     await stop(clock, flow)
   })
 

@@ -59,6 +59,8 @@ for (const [what, limits] of Object.entries({
     test.each([
       ['whose then throws', thenable(fail)],
       ['whose then cannot be read', Object.defineProperty({}, 'then', { get: fail })],
+      ['that is a Proxy of a promise', new Proxy(Promise.resolve(), {})],
+      ['that only looks like a promise', Object.create(Promise.prototype)],
     ])('%s: its message has failed, and the others go on', async (_, given) => {
       const clock = new FakeClock()
       const store = new Store(clock).addMany(20)
@@ -90,5 +92,16 @@ test('a publisher returns a foreign thenable that calls back twice: each batch h
   expect(store.settlements).toHaveLength(1)
   others.resolve([{ kind: 'ok' }])
   await clock.until(() => store.in('done').length === 4)
+  await stop(clock, flow)
+})
+
+test('what follows a handler answers with a Proxy of a promise: the message has failed, and the others go on', async () => {
+  const clock = new FakeClock()
+  const store = new Store(clock).addMany(20)
+  const each = ({ message }: Given) => message.id
+  const after = (id: unknown) => (id === 'm0' ? new Proxy(Promise.resolve(), {}) : undefined)
+  const flow = flowOf(clock, store, { each, after }, { retry: { attempts: 2 } })
+  await flow.start()
+  await clock.until(() => store.in('done').length === 19 && store.in('dead').length === 1)
   await stop(clock, flow)
 })

@@ -208,3 +208,8 @@ describe('handlers of one session share a timer', () => {
     expect(clock.sleepers).toBe(0)
   })
 })
+
+it.each([0, '0s'] as const)('a time-out of %s is refused: whoever means none gives false', (timeout) => {
+  const clock = new FakeClock()
+  expect(() => flowOf(clock, new Store(clock), { each: () => {} }, { timeout })).toThrow(/for no limit give false/)
+})
