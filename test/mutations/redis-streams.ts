@@ -196,4 +196,13 @@ export const mutations: Mutation[] = [
     expects: 'a master is killed',
     needs,
   },
+  {
+    name: 'streams: a session lives on after a read that was never answered',
+    file: 'src/brokers/redis-streams/session.ts',
+    find: 'if (!(error instanceof RedisError)) this.#lose(error)',
+    replace: 'if (error === undefined) this.#lose(error)',
+    test: 'test/brokers/redis-streams/cluster.test.ts',
+    expects: 'never answered',
+    needs: ['redis'],
+  },
 ]

@@ -1,5 +1,5 @@
 import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
-import { isKind, isWrongServer, type RedisConnection, type RedisReply } from '../../drivers/redis/redis.ts'
+import { isKind, isWrongServer, type RedisConnection, RedisError, type RedisReply } from '../../drivers/redis/redis.ts'
 import {
   type Delivery,
   type Demand,
@@ -92,7 +92,7 @@ export class StreamSession implements Session<StreamDelivery> {
     const until = this.#settings.clock.monotonic() + this.#settings.block
     while (!this.#over && !signal.aborted) {
       await this.#guard(() => this.#bury())
-      if (this.#stock.length === 0) await this.#guard(() => this.#claim(count))
+      if (this.#stock.length === 0) await this.#claim(count)
       if (this.#stock.length > 0) return signal.aborted ? [] : takeFrom(this.#stock, { count, bytes })
       this.#reader.want(count)
       if (this.#settings.clock.monotonic() >= until) return []
@@ -178,6 +178,7 @@ export class StreamSession implements Session<StreamDelivery> {
   #read(asked: number, error: unknown): void {
     if (error !== undefined) {
       this.#judge(error)
+      this.#loseUnlessAnswered(error)
       this.#trouble = error
     }
     this.#hold(asked)
@@ -191,7 +192,11 @@ export class StreamSession implements Session<StreamDelivery> {
 
   async #claim(limit: number): Promise<void> {
     const asked = this.#settings.clock.monotonic()
-    for (const { stream, id, fields, count, abandoned } of await this.#claims.find(limit)) {
+    const claimed = await this.#guard(() => this.#claims.find(limit)).catch((error: unknown) => {
+      this.#loseUnlessAnswered(error)
+      throw error
+    })
+    for (const { stream, id, fields, count, abandoned } of claimed) {
       const attempts = count - 1
       if (abandoned && attempts >= this.#settings.attempts) {
         const error = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
@@ -251,6 +256,14 @@ export class StreamSession implements Session<StreamDelivery> {
       if (!this.#over) telemetry.warning.publish({ where, message })
       this.#lose(new WaybillError('GROUP_DELETED', message, { cause: error }))
     }
+  }
+
+  /**
+   * A read or claim without an answer may have made entries ours that nobody here knows of. A cluster's connection outlives
+   * that of one node, and nobody takes from a consumer that lives: so the session ends, and the next one takes over.
+   */
+  #loseUnlessAnswered(error: unknown): void {
+    if (!(error instanceof RedisError)) this.#lose(error)
   }
 
   #lose(reason: unknown): void {

@@ -1,8 +1,11 @@
+import { Cluster } from 'ioredis'
+import { createCluster } from 'redis'
 import { beforeAll, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { systemClock } from '../../../src/core/index.ts'
 import { slotOf } from '../../../src/drivers/redis/slot.ts'
-import { brokerSuite } from '../../../src/testing/index.ts'
+import { Flow } from '../../../src/flow/index.ts'
+import { brokerSuite, faultProxy } from '../../../src/testing/index.ts'
 import { admin, cluster, eventually, spread } from '../../support/redis-topologies.ts'
 import { topologyDrivers } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'
@@ -13,6 +16,14 @@ import { factory, fresh, message, NEVER } from './support.ts'
 let nodes: Awaited<ReturnType<typeof cluster>>
 const clients = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
 
+async function publishTo(stream: string, given: object): Promise<void> {
+  const broker = redisStreams({ client: given })
+  const publisher = broker.publisher({ stream })
+  expect(await publisher.publish([message()], NEVER)).toMatchObject([{ kind: 'ok' }])
+  await publisher.close!()
+  await broker.close()
+}
+
 describeWith(['redis'], 'redis streams in a cluster', () => {
   beforeAll(async () => {
     nodes = await cluster()
@@ -21,6 +32,37 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
   for (const driver of topologyDrivers) {
     const client = clients[driver]
     runSuite(brokerSuite(factory(`${driver} cluster`, client)), { named: (name) => `${driver}: ${name}` })
+
+    test(`${driver}: an entry whose read was never answered is handled all the same`, async () => {
+      const stream = fresh()
+      const old = await nodes.masterOf(stream)
+      await using proxy = await faultProxy({ host: old.host, port: old.port })
+      const map = { [`${old.host}:${old.port}`]: { host: proxy.host, port: proxy.port } }
+      const roots = nodes.roots.filter(({ port }) => port !== old.port)
+      const through =
+        driver === 'ioredis'
+          ? new Cluster(roots, { lazyConnect: true, natMap: map })
+          : createCluster({
+              rootNodes: roots.map(({ host, port }) => ({ url: `redis://${host}:${port}` })),
+              nodeAddressMap: map,
+            })
+      const broker = redisStreams({ client: through, timeout: 2000 })
+      const source = broker.source({ stream, group: 'g', block: 5000 })
+      const seen: string[] = []
+      const step = { each: ({ message: { id } }: { message: { id: string } }) => void seen.push(id) }
+      const flow = new Flow({ name: stream, from: source, step, retry: { breaker: { min: 20, max: 200 } } })
+      await flow.start()
+      const server = admin(old)
+      const blocked = async () => /cmd=xreadgroup/.test(String(await server.call('client', 'list')))
+      await eventually('it waits for entries', blocked)
+      // The read: the entry is pending in the consumer's name, and the reply that says so never arrives.
+      const cut = proxy.cutAfter(1, 'downstream')
+      await publishTo(stream, client())
+      expect(await cut).toBe(true)
+      await eventually('what the reply was about is handled', () => seen.length === 1)
+      await flow.stop()
+      await broker.close()
+    })
 
     test(`${driver}: a batch for streams of all nodes arrives, and replicas are asked of the right node`, async () => {
       const names = spread(12, fresh)
