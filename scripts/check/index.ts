@@ -2,6 +2,7 @@ import { parseArgs } from 'node:util'
 import { embedded } from '../embed.ts'
 import { loadMutations, rot } from '../mutations/mutation.ts'
 import { boundaries } from './boundaries.ts'
+import { codes } from './codes.ts'
 import { exports } from './exports.ts'
 import { files } from './files.ts'
 import { gone } from './gone.ts'
@@ -27,6 +28,7 @@ const checks: Record<string, () => Findings | Promise<Findings>> = {
   waits,
   files,
   names,
+  codes,
   walk,
   gone,
 }
