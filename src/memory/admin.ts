@@ -35,7 +35,7 @@ import {
   replayOf,
 } from '../outbox/admin-checks.ts'
 import { compare, matches, placeOf, readCursor } from './admin-filter.ts'
-import { eventRow } from './event-row.ts'
+import { eventRow } from './outbox.ts'
 import { entryOf, messageOf, type Row } from './row.ts'
 import type { Table } from './table.ts'
 

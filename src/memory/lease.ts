@@ -2,8 +2,7 @@ import { uuidv7, WaybillError } from '../core/index.ts'
 import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import type { ReaderOptions } from '../outbox/reader.ts'
 import type { OwnerSession } from './owner.ts'
-import { deliveryOf, type MemoryDelivery, type Row } from './row.ts'
-import { settleRow } from './settle.ts'
+import { deliveryOf, type MemoryDelivery, type Row, settleRow } from './row.ts'
 import type { Table } from './table.ts'
 
 export interface LeaseOptions extends ReaderOptions {

@@ -1,11 +1,9 @@
-import { type Clock, checkOptions, type Message, WaybillError } from '../core/index.ts'
-import { topicOf } from '../flow/index.ts'
+import { type Clock, checkOptions, type ExtensionValue, eventUuid, Message, type RawMessage } from '../core/index.ts'
 import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
-import { checkEnqueueOptions, isAmbient } from '../store/enqueue.ts'
+import { checkedEvent, enqueueArguments, topicFunction } from '../store/enqueue.ts'
 import type { EnqueueOptions, OutboxStore } from '../store/store.ts'
 import { MemoryOutboxAdmin } from './admin.ts'
-import { eventRow } from './event-row.ts'
 import { MemoryLeadership } from './leadership.ts'
 import type { OwnerSession } from './owner.ts'
 import { MemoryReader } from './reader.ts'
@@ -59,7 +57,7 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
     this.#table = new Table(name, clock)
     this.#locks = locks
     this.#current = current
-    this.#topic = topic === undefined ? topicOf : typeof topic === 'function' ? topic : () => topic
+    this.#topic = topicFunction(topic)
     this.admin = new MemoryOutboxAdmin(this.#table)
     this.leadership = new MemoryLeadership(clock)
   }
@@ -73,17 +71,14 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
   enqueue(event: Message, options?: MemoryEnqueueOptions): Promise<string>
   enqueue(events: readonly Message[], options?: MemoryEnqueueOptions): Promise<string[]>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
-    const ambient = isAmbient(given)
-    const [tx, events, options = {}] = (ambient ? [this.#ambient(), ...given] : given) as [
-      unknown,
-      Message | readonly Message[],
-      MemoryEnqueueOptions?,
-    ]
-    checkEnqueueOptions(options, ENQUEUE_OPTIONS)
-    const list = Array.isArray(events) ? (events as readonly Message[]) : [events as Message]
-    const rows = list.map((event) => eventRow(event, options, this.#topic))
+    const { tx, events, single, options } = enqueueArguments<MemoryTransaction, MemoryEnqueueOptions>(
+      given,
+      this.#current,
+      ENQUEUE_OPTIONS,
+    )
+    const rows = events.map((event) => eventRow(event, options, this.#topic))
     const sequences = await this.#write(transactionOf(tx), rows, options.serialize ?? false)
-    return Array.isArray(events) ? sequences : sequences[0]!
+    return single ? sequences[0]! : sequences
   }
 
   reader(options: ReaderOptions): Reader {
@@ -136,13 +131,36 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
     }
     return sequences
   }
+}
 
-  #ambient(): MemoryTransaction {
-    const tx = this.#current()
-    if (tx !== undefined) return tx
-    throw new WaybillError(
-      'NO_TRANSACTION',
-      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event)',
-    )
+/** The row of an event, but for its place. */
+export function eventRow(event: Message, options: EnqueueOptions, topicOf: (event: Message) => string): Row {
+  const { raw, key, tenant, topic, size } = checkedEvent(event, options, topicOf)
+  return {
+    eventId: eventUuid(event),
+    sequence: 0,
+    tenant,
+    topic,
+    key,
+    message: stored(raw, key, tenant),
+    size,
+    createdAt: 0,
+    state: options.availableAt === undefined ? 'ready' : 'scheduled',
+    attempts: 0,
+    lastError: undefined,
+    availableAt: options.availableAt?.getTime(),
+    publishedAt: undefined,
+    lease: undefined,
+    hand: undefined,
+    removed: false,
   }
+}
+
+/** The message as it is kept: without what belongs to the process, and with bytes that nobody else has. */
+function stored(raw: RawMessage, key: string | undefined, tenant: string): RawMessage {
+  const extensions: Record<string, ExtensionValue> = { ...raw.extensions, eventversion: raw.version }
+  if (key !== undefined) extensions['partitionkey'] = key
+  if (tenant !== '') extensions['tenantid'] = tenant
+  const data = typeof raw.data === 'string' ? raw.data : new Uint8Array(raw.data)
+  return new Message({ ...raw.attributes(), extensions }, data, raw.form)
 }

@@ -3,11 +3,9 @@ import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
 import type { ReaderOptions } from '../outbox/reader.ts'
 import { Waiting } from '../outbox/waiting.ts'
-import { BLOCKERS } from './key-lane.ts'
 import type { MemoryLeadership } from './leadership.ts'
-import { deliveryOf, type MemoryDelivery } from './row.ts'
-import { settleRow } from './settle.ts'
-import type { Table } from './table.ts'
+import { deliveryOf, type MemoryDelivery, settleRow } from './row.ts'
+import { BLOCKERS, type Table } from './table.ts'
 
 export interface OwnerOptions extends ReaderOptions {
   readonly table: Table

@@ -1,6 +1,7 @@
-import { Message, type RawMessage } from '../core/index.ts'
-import { type Delivery, setTopic } from '../flow/index.ts'
+import { errorSummary, Message, type RawMessage } from '../core/index.ts'
+import { type Delivery, type Settlement, setTopic } from '../flow/index.ts'
 import type { OutboxEntry, State } from '../outbox/admin.ts'
+import type { Table } from './table.ts'
 
 /** One event in the outbox. */
 export interface Row {
@@ -62,4 +63,31 @@ export function entryOf(row: Row): Omit<OutboxEntry, 'cursor'> {
 
 function dateOf(time: number | undefined): Date | undefined {
   return time === undefined ? undefined : new Date(time)
+}
+
+/** The longest delay. What is longer has no date. */
+const MAX_DELAY = 100 * 365 * 86_400_000
+
+/** What a settlement makes of a row. */
+export function settleRow(table: Table, row: Row, settlement: Settlement, deletes: boolean): void {
+  switch (settlement.kind) {
+    case 'done':
+      row.lastError = undefined
+      row.publishedAt = table.now()
+      table.become(row, 'published')
+      if (deletes) table.remove(row)
+      break
+    case 'retry':
+      if (settlement.charged) row.attempts++
+      row.lastError = errorSummary(settlement.error)
+      table.become(row, 'retrying', table.now() + Math.min(settlement.after, MAX_DELAY))
+      break
+    case 'dead':
+      row.attempts++
+      row.lastError = settlement.reason
+      table.become(row, 'dead')
+      break
+    case 'release':
+      table.become(row, 'ready')
+  }
 }

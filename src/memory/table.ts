@@ -3,7 +3,6 @@ import type { Demand } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
 import { tellExpired } from '../outbox/waiting.ts'
 import { Heap } from './heap.ts'
-import { type Blocker, KeyLane } from './key-lane.ts'
 import type { Row } from './row.ts'
 
 /** What a part of the outbox has to offer: rows that are ready, and those that wait for a time. */
@@ -188,4 +187,40 @@ function shardOf({ key, eventId }: Row, shards: number): number {
   let hash = 0
   for (const char of key ?? eventId) hash = (hash * 31 + char.codePointAt(0)!) >>> 0
   return hash % shards
+}
+
+export type Blocker = 'retrying' | 'dead' | 'held'
+
+/** Which events hold back later ones of their key, by what becomes of a key whose event is dead. */
+export const BLOCKERS: Record<'block' | 'continue', readonly Blocker[]> = {
+  block: ['retrying', 'dead', 'held'],
+  continue: ['retrying', 'held'],
+}
+
+/** Of one key: the events that hold back later ones, and those that are held back. */
+export class KeyLane {
+  readonly #rows: Record<Blocker, Heap<Row>> = { retrying: rows('retrying'), dead: rows('dead'), held: rows('held') }
+
+  add(row: Row, state: Blocker): void {
+    this.#rows[state].push(row)
+  }
+
+  blocks(row: Row, blockers: readonly Blocker[]): boolean {
+    return blockers.some((state) => (this.#rows[state].peek()?.sequence ?? Number.POSITIVE_INFINITY) < row.sequence)
+  }
+
+  nextHeld(): Row | undefined {
+    return this.#rows.held.pop()
+  }
+
+  get empty(): boolean {
+    return Object.values(this.#rows).every((heap) => heap.peek() === undefined)
+  }
+}
+
+function rows(state: State): Heap<Row> {
+  return new Heap<Row>(
+    (row) => row.sequence,
+    (row) => row.state === state && !row.removed,
+  )
 }

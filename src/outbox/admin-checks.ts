@@ -6,7 +6,6 @@ import {
   type OutboxFilter,
   type Page,
   type PendingFilter,
-  STATES,
   type State,
 } from './admin.ts'
 
@@ -62,10 +61,16 @@ export function checkAction(action: Action): Action {
   return oneOf('preview: action', action, ACTIONS)
 }
 
-/** The states that a filter asks for; for an action, only those it may touch. */
+/** The states that a filter asks for, in the order of `SHOWN`; for an action those it may touch, in its own order. */
 export function statesOf(where: string, { states }: OutboxFilter, action?: Action): readonly State[] {
-  const allowed = action === undefined ? STATES : TOUCHES[action]
-  return states?.map((state) => oneOf(`${where}: states`, state, allowed)) ?? allowed
+  const allowed = action === undefined ? SHOWN : TOUCHES[action]
+  if (states === undefined) return allowed
+  for (const state of states) oneOf(`${where}: states`, state, allowed)
+  if (action !== undefined && states.length === 0) {
+    const text = `${where}: states is empty; leave it out for all that this may touch: ${allowed.join(', ')}`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+  return allowed.filter((state) => states.includes(state))
 }
 
 /** What is not published goes only by a stated window. */

@@ -1,7 +1,7 @@
 import { describe, WaybillError } from '../core/index.ts'
 import { textArray } from '../drivers/sql/sql.ts'
-import type { Action, OutboxFilter, State } from '../outbox/admin.ts'
-import { checkFilter, TOUCHES } from '../outbox/admin-checks.ts'
+import type { Action, AuditEntry, OutboxEntry, OutboxFilter, State } from '../outbox/admin.ts'
+import { checkFilter } from '../outbox/admin-checks.ts'
 import { sql } from './sql.generated.ts'
 
 const MOST_IDS = 10_000
@@ -27,32 +27,12 @@ export const LANES: Readonly<Record<State, Lane>> = {
   published: { order: ['published_at', 'sequence'], types: ['timestamptz', 'bigint'], descending: true },
 }
 
-/** The order in which a list shows states: first what a person should look at. */
-export const LANE_ORDER = Object.keys(LANES) as State[]
-
-/** Which of the states an action may touch the filter asks for. */
-export function statesOf(action: Action, filter: OutboxFilter): readonly State[] {
-  checkFilter(action, filter)
-  const touched = TOUCHES[action]
-  if (filter.states === undefined) return touched
-  const wrong = filter.states.find((state) => !touched.includes(state))
-  if (wrong === undefined && filter.states.length > 0) return touched.filter((state) => filter.states!.includes(state))
-  const text = `${action}: states: ${describe(wrong)} is not allowed. Allowed: ${touched.join(', ')}`
-  throw new WaybillError('INVALID_OPTION', text)
-}
-
 /** The values of `admin-filter.sql`. */
 export function filterValues(where: string, filter: OutboxFilter): (string | null)[] {
   checkFilter(where, filter)
-  const { eventIds, states, tenant, topic, type, key, since, until } = filter
+  const { eventIds, tenant, topic, type, key, since, until } = filter
   if (eventIds !== undefined && eventIds.length > MOST_IDS) {
     throw new WaybillError('INVALID_OPTION', `${where}: eventIds: ${eventIds.length} are too many; at most ${MOST_IDS}`)
-  }
-  for (const state of states ?? []) {
-    if (LANES[state] === undefined) {
-      const text = `${where}: states: ${describe(state)} is not allowed. Allowed: ${LANE_ORDER.join(', ')}`
-      throw new WaybillError('INVALID_OPTION', text)
-    }
   }
   return [
     eventIds === undefined ? null : textArray(eventIds),
@@ -106,4 +86,64 @@ function laneOf(state: State): string {
  */
 function tenantLane(state: State): string {
   return `event.state BETWEEN '${state}' AND '${state}'`
+}
+
+type Fields = Readonly<Record<string, unknown>>
+
+export function entryOf(row: Fields): OutboxEntry {
+  const state = row['state'] as State
+  return {
+    eventId: row['event_id'] as string,
+    sequence: row['sequence'] as string,
+    state,
+    tenant: row['tenant_id'] as string,
+    topic: row['topic'] as string,
+    key: (row['key'] as string | null) ?? undefined,
+    type: row['event_type'] as string,
+    version: Number(row['event_version']),
+    attempts: Number(row['attempts']),
+    lastError: (row['last_error'] as string | null) ?? undefined,
+    createdAt: time(row['created_at'])!,
+    availableAt: time(row['available_at']),
+    publishedAt: time(row['published_at']),
+    cursor: cursorOf(state, row['place'] as string),
+  }
+}
+
+export function auditOf(row: Fields): AuditEntry {
+  return {
+    id: row['id'] as string,
+    at: time(row['at'])!,
+    action: row['action'] as Action,
+    by: row['by'] as string,
+    note: row['note'] as string,
+    filter: JSON.parse(row['filter'] as string),
+    count: Number(row['count']),
+  }
+}
+
+/** Times come as ISO 8601 text: drivers differ in what they make of a timestamp. */
+function time(value: unknown): Date | undefined {
+  return value === null || value === undefined ? undefined : new Date(value as string)
+}
+
+/** The place of a whole row in the list of its state, as admin-list.sql answers it. */
+export function placeOf(row: Fields): string {
+  return JSON.stringify(LANES[row['state'] as State].order.map((column) => row[column]))
+}
+
+function cursorOf(state: State, place: string): string {
+  return Buffer.from(JSON.stringify([state, ...JSON.parse(place)])).toString('base64url')
+}
+
+/** The state a list was in, and the place within it. */
+export function readCursor(cursor: string): { state: State; place: string[] } {
+  try {
+    const [state, ...place] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as [State, ...string[]]
+    const known = LANES[state]?.order.length === place.length
+    if (known && place.every((part) => typeof part === 'string')) return { state, place }
+  } catch {
+    // Said below.
+  }
+  throw new WaybillError('INVALID_OPTION', `list: after: ${describe(cursor)} is not the cursor of an entry`)
 }

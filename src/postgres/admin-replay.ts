@@ -3,8 +3,8 @@ import { type Sql, textArray } from '../drivers/sql/sql.ts'
 import type { OutboxFilter } from '../outbox/admin.ts'
 import { laneSql } from './admin-filter.ts'
 import { readArchiveFiles } from './archive-files.ts'
-import type { StoredRow } from './archive-row.ts'
 import type { ArchiveTarget } from './cleaner.ts'
+import { STORED, type StoredName, type StoredRow } from './columns.ts'
 import { recorded } from './migrate.ts'
 import type { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
@@ -53,9 +53,7 @@ export async function replay(
 
 function historySql(archived: string | undefined): string {
   if (archived === undefined) return HERE
-  const columns = `event_id, sequence, tenant_id, topic, key, source, event_type, event_version, aggregate_type, aggregate_id,
-    attributes, payload, payload_bytes`
-  const named = columns.replaceAll(/(\w+)/g, 'event.$1')
+  const named = STAGED.map((name) => `event.${name}`).join(', ')
   return `${HERE.replace('event.*', named)} UNION ALL (SELECT DISTINCT ON (event.event_id) ${named} FROM ${archived} event
     WHERE {{filter}} AND NOT EXISTS (SELECT 1 FROM {{outbox}} there WHERE there.event_id = event.event_id)
     ORDER BY event.event_id, event.sequence DESC)`
@@ -120,24 +118,12 @@ function matchesStored(filter: OutboxFilter): (row: StoredRow) => boolean {
     (until === undefined || new Date(row.created_at) < until)
 }
 
-const STAGED_COLUMNS = [
-  'event_id',
-  'sequence',
-  'tenant_id',
-  'topic',
-  'key',
-  'source',
-  'event_type',
-  'event_version',
-  'aggregate_type',
-  'aggregate_id',
-  'foreign_id',
-  'attributes',
-  'payload',
-  'payload_bytes',
-  'created_at',
-] as const
+/** What a replayed event begins anew with. */
+const PROGRESS: readonly StoredName[] = ['state', 'available_at', 'published_at', 'attempts', 'last_error']
+
+/** The parameters of replay-stage.sql, in their order. */
+export const STAGED = STORED.filter((name) => !PROGRESS.includes(name))
 
 function columnsOf(rows: readonly StoredRow[]): string[] {
-  return STAGED_COLUMNS.map((column) => textArray(rows.map((row) => row[column])))
+  return STAGED.map((column) => textArray(rows.map((row) => row[column])))
 }

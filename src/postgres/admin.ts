@@ -25,16 +25,18 @@ import {
   pageOf,
   refuseUnexpected,
   replayOf,
+  SHOWN,
+  statesOf,
 } from '../outbox/admin-checks.ts'
-import { auditOf, entryOf, placeOf, readCursor } from './admin-entry.ts'
-import { filterValues, LANE_ORDER, type LaneOptions, laneSql, statesOf } from './admin-filter.ts'
+import { auditOf, entryOf, filterValues, type LaneOptions, laneSql, placeOf, readCursor } from './admin-filter.ts'
 import { replay } from './admin-replay.ts'
 import { readStats } from './admin-stats.ts'
-import { messageOfStored, STORED, type StoredRow } from './archive-row.ts'
 import { type ArchiveTarget, Cleaning } from './cleaner.ts'
+import type { StoredRow } from './columns.ts'
 import { explained } from './errors.ts'
 import { recorded } from './migrate.ts'
 import type { OutboxNames } from './names.ts'
+import { messageOfStored } from './row.ts'
 import { sql } from './sql.generated.ts'
 
 export interface PostgresAdminOptions {
@@ -85,7 +87,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     const values = filterValues('list', filter)
     const { limit, after } = pageOf('list', page)
     const from = after === undefined ? undefined : readCursor(after)
-    const states = LANE_ORDER.filter((state) => filter.states?.includes(state) ?? true)
+    const states = statesOf('list', filter)
     return this.#look((on) => this.#entries(on, states, values, limit, from))
   }
 
@@ -93,7 +95,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     if (!isUuid(eventId)) {
       throw new WaybillError('INVALID_OPTION', `show: ${describe(eventId)} is not an event id, which is a UUID`)
     }
-    const text = this.#names.fill(sql['admin-show'].replace('{{stored}}', STORED))
+    const text = this.#names.fill(sql['admin-show'])
     const row = await this.#look(async (on) => (await on.query(text, [eventId])).rows[0])
     if (row === undefined) return undefined
     return {
@@ -103,7 +105,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   }
 
   preview(action: Action, filter: OutboxFilter): Promise<Preview> {
-    const states = statesOf(checkAction(action), filter)
+    const states = statesOf(action, filter, checkAction(action))
     const values = filterValues(action, filter)
     const free = action === 'discard-pending'
     return this.#look(async (on) => {
@@ -136,7 +138,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     checkWindow(filter)
     checkAudit('discardPending', audit)
     const expected = expectedOf(options)
-    const states = statesOf('discard-pending', filter)
+    const states = statesOf('discard-pending', filter, 'discard-pending')
     return this.#act('discard-pending', filter, audit, async (on, values) => {
       let count = 0
       for (const state of states) count += await this.#discard(on, state, values, expected + 1 - count)
@@ -197,9 +199,9 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     free = false,
   ): Promise<OutboxEntry[]> {
     const entries: OutboxEntry[] = []
-    const first = from === undefined ? 0 : LANE_ORDER.indexOf(from.state)
+    const first = from === undefined ? 0 : SHOWN.indexOf(from.state)
     for (const state of states) {
-      if (LANE_ORDER.indexOf(state) < first) continue
+      if (SHOWN.indexOf(state) < first) continue
       const place = state === from?.state ? from.place : []
       const text = await this.#laneSql(on, 'admin-list', state, values, { after: place.length > 0, free })
       const { rows } = await on.query(text, [...values, String(limit - entries.length), ...place])
@@ -238,8 +240,8 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     fn: (on: Sql, values: readonly (string | null)[]) => Promise<number>,
     more: Record<string, unknown> = {},
   ): Promise<number> {
-    statesOf(action, filter)
     const values = filterValues(action, filter)
+    statesOf(action, filter, action)
     return this.#within(ACT_WITHIN, async (on) => {
       const count = await fn(on, values)
       const { by, note } = audit

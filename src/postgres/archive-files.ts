@@ -7,7 +7,7 @@ import { pipeline } from 'node:stream'
 import { promisify } from 'node:util'
 import { createGunzip, gzip } from 'node:zlib'
 import { errorSummary, WaybillError } from '../core/index.ts'
-import type { StoredRow } from './archive-row.ts'
+import type { StoredRow } from './columns.ts'
 
 const compress = promisify(gzip)
 const SUFFIX = '.ndjson.gz'

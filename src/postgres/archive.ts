@@ -1,8 +1,9 @@
 import type { RawMessage } from '../core/index.ts'
 import type { Sql } from '../drivers/sql/sql.ts'
 import { readArchiveFiles } from './archive-files.ts'
-import { messageOfStored, STORED, type StoredRow } from './archive-row.ts'
+import type { StoredRow } from './columns.ts'
 import type { OutboxNames } from './names.ts'
+import { messageOfStored } from './row.ts'
 import { sql } from './sql.generated.ts'
 
 /** The archive table of an outbox. */
@@ -28,7 +29,7 @@ export function archivedRows(from: string | ArchiveTable): AsyncGenerator<Stored
 }
 
 async function* readArchiveTable({ on, names }: ArchiveTable): AsyncGenerator<StoredRow> {
-  const text = names.fill(sql['archive-read'].replace('{{stored}}', STORED))
+  const text = names.fill(sql['archive-read'])
   for (let after: (string | null)[] = [null, null]; ; ) {
     const { rows } = await on.query(text, [String(PAGE), ...after])
     yield* rows as unknown as StoredRow[]

@@ -3,9 +3,9 @@ import { limited } from '../drivers/sql/connection.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import { type Database, textArray } from '../drivers/sql/sql.ts'
 import { writeArchive } from './archive-files.ts'
-import { STORED, type StoredRow } from './archive-row.ts'
+import type { StoredRow } from './columns.ts'
+import { notMigrated } from './errors.ts'
 import { recorded } from './migrate.ts'
-import { notMigrated } from './migrate-errors.ts'
 import type { Partition } from './migrate-tables.ts'
 import type { OutboxNames } from './names.ts'
 import { Partitions } from './partitions.ts'
@@ -101,7 +101,7 @@ export class Cleaning {
     const { table } = this.#names
     return this.#db.transaction(async (tx) => {
       const on = limited(sqlOf(tx), this.#db.within)
-      const pick = this.#names.fill(sql['archive-pick'].replace('{{stored}}', STORED))
+      const pick = this.#names.fill(sql['archive-pick'])
       const { rows } = await on.query(pick, [String(retention), String(limit), String(FILE_BYTES)])
       if (rows.length === 0) return 0
       await writeArchive(directory, table.text, rows as unknown as StoredRow[])

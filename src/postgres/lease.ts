@@ -1,9 +1,7 @@
 import { type Clock, errorSummary, telemetry, uuidv7, WaybillError } from '../core/index.ts'
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
-import type { Demand, Session, Settled, Source } from '../flow/index.ts'
-import { RELEASE } from '../flow/index.ts'
+import { type Demand, RELEASE, type Session, type Settled, type Source } from '../flow/index.ts'
 import { tellExpired } from '../outbox/waiting.ts'
-import { type Becoming, becoming, unchanged, updateValues } from './becoming.ts'
 import { FittingSize } from './fitting-size.ts'
 import { START } from './low-water.ts'
 import type { OutboxNames } from './names.ts'
@@ -11,15 +9,21 @@ import { inHalves } from './put-aside.ts'
 import { RelayConnections } from './relay-connections.ts'
 import {
   attemptsOf,
+  type Becoming,
+  becoming,
   type Decoded,
   deliveriesOf,
+  hasMoreExpired,
   idOf,
+  isExpired,
   type OutboxDelivery,
   type Row,
   sequenceOf,
   stateOf,
   tenantOf,
   typeOf,
+  unchanged,
+  updateValues,
   withinBytes,
 } from './row.ts'
 import { sql } from './sql.generated.ts'
@@ -63,9 +67,6 @@ export function leaseSource(options: LeaseOptions): Source<OutboxDelivery> {
   }
 }
 
-/** Where a claimed row says that its lease had run out, and that there are more of those. */
-const EXPIRED = 16
-const MORE_EXPIRED = 17
 const MOST_APART = 100
 /** Ready events are looked for from the very left this often, and whenever there are not enough behind the last. */
 const CLAIM_ALL_EVERY = 1000
@@ -209,9 +210,9 @@ class LeaseSession implements Session<OutboxDelivery> {
     if (hinted && rows.length === 0) return this.#claim(count)
     const claimed = rows.filter((row) => stateOf(row) === 'leased')
     for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(row, attemptsOf(row), EXPIRED_REASON)
-    const ranOut = rows.filter((row) => row[EXPIRED] === 't').length
+    const ranOut = rows.filter(isExpired).length
     tellExpired(this.#options.names.table.text, ranOut)
-    this.#apart = ranOut > 0 || (this.#patient && rows.some((row) => row[MORE_EXPIRED] === 't'))
+    this.#apart = ranOut > 0 || (this.#patient && rows.some(hasMoreExpired))
     // None of those before has done harm: the next may be more.
     if (ranOut > 0) this.#few = Math.min(this.#few * 2, MOST_APART)
     return rows.length > 0 && claimed.length === 0 ? this.#claim(count) : claimed

@@ -2,7 +2,7 @@ import { checkOptions, oneOf, WaybillError, warnOnce } from '../core/index.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import type { TableName } from '../drivers/sql/identifiers.ts'
 import type { Database, Sql } from '../drivers/sql/sql.ts'
-import { explainedMigration, notMigrated, oldSchema, refuseOldServer, refuseRepartition } from './migrate-errors.ts'
+import { explainedMigration, notMigrated, oldSchema, refuseOldServer, refuseRepartition } from './errors.ts'
 import {
   DISCARDS,
   type Discard,

@@ -1,22 +1,11 @@
 import { type TableName, tableName } from '../drivers/sql/identifiers.ts'
 import { MAX_KEY_BYTES } from '../store/enqueue.ts'
+import { SCAN_SQL, STORED_SQL } from './columns.ts'
 
 /** What `deadKey` makes of SQL: which states hold back later events of their key. */
 const BLOCKERS = { block: `'retrying', 'dead', 'held'`, continue: `'retrying', 'held'` }
 /** The same without those that only wait themselves. */
 const STOPPERS = { block: `'retrying', 'dead'`, continue: `'retrying'` }
-
-/** A payload larger than this is not read with the scan, but on its own and within the byte limit. */
-export const INLINE_PAYLOAD = 8192
-
-/** The columns of a row as row.ts reads them. What is as nearly always is left out: each text costs the reader. */
-const COLUMNS = `event_id::text, sequence::text, NULLIF(state, 'ready'), NULLIF(topic, event_type), key,
-  NULLIF(tenant_id, ''), source, event_type, NULLIF(event_version, 1)::text, foreign_id, attributes::text,
-  NULLIF(attempts, 0)::text,
-  CASE WHEN COALESCE(pg_column_size(payload), octet_length(payload_bytes)) > ${INLINE_PAYLOAD}
-    THEN COALESCE(pg_column_size(payload), octet_length(payload_bytes))::text END,
-  CASE WHEN pg_column_size(payload) <= ${INLINE_PAYLOAD} THEN payload::text END,
-  CASE WHEN octet_length(payload_bytes) <= ${INLINE_PAYLOAD} THEN encode(payload_bytes, 'hex') END`
 
 export interface FillOptions {
   readonly deadKey?: 'block' | 'continue'
@@ -40,7 +29,8 @@ export class OutboxNames {
     const regclass = `'${table.sql}'::regclass`
     const values: Record<string, string> = {
       outbox: table.sql,
-      columns: COLUMNS,
+      columns: SCAN_SQL,
+      stored: STORED_SQL,
       blockers: BLOCKERS[deadKey],
       stoppers: STOPPERS[deadKey],
       shard: shards === 1 ? '' : ` AND ${shardOf('event')} % ${shards} = ${shard}`,

@@ -1,17 +1,25 @@
 import { type Clock, errorSummary, telemetry, WaybillError } from '../core/index.ts'
 import { answered } from '../drivers/sql/connection.ts'
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
-import type { Demand, Session, Settled, Source } from '../flow/index.ts'
-import { RELEASE, type Settlement } from '../flow/index.ts'
+import { type Demand, RELEASE, type Session, type Settled, type Settlement, type Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
 import { tellExpired, Waiting } from '../outbox/waiting.ts'
-import { type Becoming, becoming, heldBehind, unchanged, updateValues } from './becoming.ts'
 import { FittingSize } from './fitting-size.ts'
 import { acquireTerm, type PostgresLeadership } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
 import { asideOf, writeAside } from './put-aside.ts'
 import { RelayConnections } from './relay-connections.ts'
-import { idOf, type OutboxDelivery, tenantOf, typeOf } from './row.ts'
+import {
+  type Becoming,
+  becoming,
+  heldBehind,
+  idOf,
+  type OutboxDelivery,
+  tenantOf,
+  typeOf,
+  unchanged,
+  updateValues,
+} from './row.ts'
 import { OwnerScan, type Taken } from './scan.ts'
 import { sql } from './sql.generated.ts'
 import { checkTables } from './table-checks.ts'

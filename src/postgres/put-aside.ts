@@ -1,7 +1,6 @@
-import { type Becoming, unchanged } from './becoming.ts'
 import { isRefusal } from './errors.ts'
 import type { OutboxNames } from './names.ts'
-import { attemptsOf, idOf, type Row } from './row.ts'
+import { attemptsOf, type Becoming, idOf, type Row, unchanged } from './row.ts'
 import type { Taken } from './scan.ts'
 
 /** A row that was read and is not handed out, and what is to become of it. */

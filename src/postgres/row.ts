@@ -1,16 +1,20 @@
 import {
   type Attributes,
-  describe,
-  type Extensions,
-  type ExtensionValue,
   errorSummary,
+  eventUuid,
+  isUuid,
   Message,
   type RawMessage,
   WaybillError,
 } from '../core/index.ts'
-import { type Cell, type Connection, textArray } from '../drivers/sql/sql.ts'
-import { type Delivery, setTopic } from '../flow/index.ts'
+import { type Cell, type Connection, numberArray, textArray } from '../drivers/sql/sql.ts'
+import { type Delivery, type Settled, type Settlement, setTopic } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
+import { checkedEvent } from '../store/enqueue.ts'
+import type { EnqueueOptions } from '../store/store.ts'
+import { checkStored, extensionsOf, type StoredAttributes, storedAttributes } from '../store/stored-attributes.ts'
+import { AT, type EnqueuedName, type StoredRow, scannedOf } from './columns.ts'
+import type { OutboxNames } from './names.ts'
 
 /** A delivery from the outbox: the row's place and the lane it came from. */
 export interface OutboxDelivery extends Delivery {
@@ -20,44 +24,47 @@ export interface OutboxDelivery extends Delivery {
   readonly state: State
 }
 
-/** One row as the scans return it, see COLUMNS in names.ts. It is read in place: most of a relay's garbage is rows. */
+/** One row as the scans return it, see columns.ts. It is read in place: most of a relay's garbage is rows. */
 export type Row = readonly Cell[]
 
 /** The payload was left out for its size. */
-const isLarge = (row: Row): boolean => row[13] === null && row[14] === null && row[12] !== null
-export const idOf = (row: Row): string => row[0] as string
-export const sequenceOf = (row: Row): string => row[1] as string
+const isLarge = (row: Row): boolean =>
+  row[AT.payload] === null && row[AT.payload_bytes] === null && row[AT.size] !== null
+export const idOf = (row: Row): string => row[AT.event_id] as string
+export const sequenceOf = (row: Row): string => row[AT.sequence] as string
 /** The same as a number: they are far from where numbers lose digits. */
-export const numberOf = (row: Row): number => Number(row[1])
-export const stateOf = (row: Row): State => (row[2] as State | null) ?? 'ready'
-export const keyOf = (row: Row): string | undefined => (row[4] as string | null) ?? undefined
-export const tenantOf = (row: Row): string | undefined => (row[5] as string | null) ?? undefined
-export const typeOf = (row: Row): string => row[7] as string
-export const attemptsOf = (row: Row): number => (row[11] === null ? 0 : Number(row[11]))
+export const numberOf = (row: Row): number => Number(row[AT.sequence])
+export const stateOf = (row: Row): State => (row[AT.state] as State | null) ?? 'ready'
+export const keyOf = (row: Row): string | undefined => (row[AT.key] as string | null) ?? undefined
+export const tenantOf = (row: Row): string | undefined => (row[AT.tenant_id] as string | null) ?? undefined
+export const typeOf = (row: Row): string => row[AT.event_type] as string
+export const attemptsOf = (row: Row): number => (row[AT.attempts] === null ? 0 : Number(row[AT.attempts]))
 /** An earlier event of its key has failed or waits. */
-export const isBlocked = (row: Row): boolean => row[15] === 't'
+export const isBlocked = (row: Row): boolean => row[AT.blocked] === 't'
+/** It was claimed, and the lease of another had run out. */
+export const isExpired = (row: Row): boolean => row[AT.expired] === 't'
+/** There are more of those. */
+export const hasMoreExpired = (row: Row): boolean => row[AT.more_expired] === 't'
 
-/** What `attributes` holds: everything of a CloudEvent that has no column of its own. */
-export interface StoredAttributes {
-  time?: string
-  subject?: string
-  datacontenttype?: string
-  dataschema?: string
-  extensions?: Record<string, string | number | boolean | { base64: string }>
-  /** payload_bytes is text. */
+/** What the column `attributes` holds. `text`: payload_bytes is text. */
+interface RowAttributes extends StoredAttributes {
   text?: true
 }
 
 /** Bytes of the payload as read; of one that was left out, as stored: what is stored may be compressed. */
 function sizeOf(row: Row): number {
-  const text = row[13] as string | null
+  const text = row[AT.payload] as string | null
   if (text !== null) return text.length
-  const hex = row[14] as string | null
-  return hex === null ? Number(row[12]) : hex.length / 2
+  const hex = row[AT.payload_bytes] as string | null
+  return hex === null ? Number(row[AT.size]) : hex.length / 2
 }
 
 /** Throws MALFORMED_ROW when the row is none that a relay can read. */
-export function deliveryOf(row: Row, payload: Cell = row[13]!, hex: Cell = row[14]!): OutboxDelivery {
+export function deliveryOf(
+  row: Row,
+  payload: Cell = row[AT.payload]!,
+  hex: Cell = row[AT.payload_bytes]!,
+): OutboxDelivery {
   return {
     message: messageOf(row, payload as string | null, hex as string | null),
     key: keyOf(row),
@@ -70,36 +77,28 @@ export function deliveryOf(row: Row, payload: Cell = row[13]!, hex: Cell = row[1
 }
 
 function messageOf(row: Row, payload: string | null, hex: string | null): RawMessage {
-  const stored = attributesOf(row[10] as string | null)
+  const stored = attributesOf(row[AT.attributes] as string | null)
   const attributes = stored as { -readonly [Name in keyof Attributes]: Attributes[Name] }
-  const extensions = extensionsOf(stored, row[4] as string | null, row[5] as string | null, row[8] as string | null)
-  attributes.id = (row[9] ?? row[0]) as string
-  attributes.source = row[6] as string
-  attributes.type = row[7] as string
-  attributes.extensions = extensions
+  const own = {
+    version: Number(row[AT.event_version] ?? 1),
+    key: row[AT.key] as string | null,
+    tenant: row[AT.tenant_id] as string | null,
+  }
+  attributes.extensions = extensionsOf(stored, own, 'attributes', malformed)
+  attributes.id = (row[AT.foreign_id] ?? row[AT.event_id]) as string
+  attributes.source = row[AT.source] as string
+  attributes.type = typeOf(row)
   if (attributes.source === '' || attributes.type === '') malformed('source or event_type is empty')
   const message = payload === null ? rawMessage(attributes, hex, stored.text) : new Message(attributes, payload, 'json')
-  if (row[3] !== null) setTopic(message, row[3] as string)
+  if (row[AT.topic] !== null) setTopic(message, row[AT.topic] as string)
   return message
 }
 
-/** Rows are written by others too: whoever else may write to the table need not know what a relay can read. */
-function attributesOf(text: string | null): StoredAttributes & Partial<Attributes> {
+function attributesOf(text: string | null): RowAttributes & Partial<Attributes> {
   const stored: unknown = text === null ? {} : JSON.parse(text)
-  if (!isObject(stored)) malformed('attributes is not a JSON object')
-  const { time, subject, datacontenttype, dataschema, extensions } = stored
-  if (!isText(time) || !isText(subject) || !isText(datacontenttype) || !isText(dataschema)) {
-    malformed('attributes: time, subject, datacontenttype and dataschema must be strings')
-  }
-  if (extensions !== undefined && !isObject(extensions)) malformed('attributes: extensions is not a JSON object')
-  return stored as StoredAttributes & Partial<Attributes>
+  checkStored(stored, 'attributes', malformed)
+  return stored as RowAttributes & Partial<Attributes>
 }
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-const isText = (value: unknown): boolean => value === undefined || typeof value === 'string'
 
 function malformed(what: string): never {
   throw new WaybillError('MALFORMED_ROW', what)
@@ -113,29 +112,6 @@ function rawMessage(
   if (hex === null) malformed('there is no payload')
   const bytes = Buffer.from(hex, 'hex')
   return new Message<string | Uint8Array>(attributes, text ? bytes.toString('utf8') : new Uint8Array(bytes), 'raw')
-}
-
-function extensionsOf(
-  stored: StoredAttributes,
-  key: string | null,
-  tenant: string | null,
-  version: string | null,
-): Extensions {
-  const extensions: Record<string, ExtensionValue> = { eventversion: Number(version ?? 1) }
-  if (key !== null) extensions['partitionkey'] = key
-  if (tenant !== null && tenant !== '') extensions['tenantid'] = tenant
-  for (const name in stored.extensions) {
-    extensions[name] = extensionOf(name, stored.extensions[name])
-  }
-  return extensions
-}
-
-function extensionOf(name: string, value: unknown): ExtensionValue {
-  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') return value
-  if (isObject(value) && typeof value['base64'] === 'string') {
-    return new Uint8Array(Buffer.from(value['base64'], 'base64'))
-  }
-  return malformed(`attributes: extension ${describe(name)} is no string, number, boolean or bytes`)
 }
 
 /** As many of the first as `bytes` allows, and at least one. */
@@ -179,4 +155,124 @@ export async function deliveriesOf(on: Connection, text: string, rows: readonly 
 /** Whatever a parser says may quote the data: only our own words are kept. */
 function malformedBy(error: unknown): WaybillError {
   return error instanceof WaybillError ? error : new WaybillError('MALFORMED_ROW', 'attributes cannot be read')
+}
+
+/** The values of one event, by column. */
+export type EventRow = Readonly<Record<EnqueuedName, string | null>>
+
+/** jsonb refuses NUL and lone surrogates, high or low. A false alarm costs nothing: the text is then kept as bytes. */
+const NOT_FOR_JSONB = /\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})/
+
+export function eventRow(event: Message, options: EnqueueOptions, topicOf: (event: Message) => string): EventRow {
+  const { raw, key, tenant, topic } = checkedEvent(event, options, topicOf)
+  const { id } = raw
+  const { payload, hex, text } = payloadOf(raw)
+  const attributes: RowAttributes = storedAttributes(raw)
+  if (text) attributes.text = true
+  return {
+    event_id: eventUuid(raw),
+    tenant_id: tenant,
+    topic,
+    key: key ?? null,
+    source: raw.source,
+    event_type: raw.type,
+    event_version: String(raw.version),
+    aggregate_type: options.aggregate?.type ?? null,
+    aggregate_id: options.aggregate?.id ?? null,
+    foreign_id: isUuid(id) && id === id.toLowerCase() ? null : id,
+    attributes: JSON.stringify(attributes),
+    payload,
+    payload_bytes: hex,
+    available_at: options.availableAt?.toISOString() ?? null,
+  }
+}
+
+function payloadOf({ data, form }: RawMessage): { payload: string | null; hex: string | null; text: boolean } {
+  // Only JSON made here goes into jsonb: it reorders and drops keys, and what passes through must stay as it is.
+  if (form === 'json' && typeof data === 'string' && !NOT_FOR_JSONB.test(data) && data !== '') {
+    return { payload: data, hex: null, text: false }
+  }
+  const bytes = typeof data === 'string' ? Buffer.from(data, 'utf8') : data
+  const hex = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')
+  return { payload: null, hex, text: typeof data === 'string' }
+}
+
+/** What a settlement makes of a row. */
+export interface Becoming {
+  readonly id: string
+  readonly becomes: State
+  readonly attempts: number
+  readonly after?: number
+  readonly error?: string
+}
+
+/**
+ * What is written must be something the table takes: a statement that fails for one row fails for the whole batch. So
+ * texts have no NUL and are short, and delays end within the lifetime of a timestamp.
+ */
+const MAX_DELAY = 100 * 365 * 86_400_000
+const MAX_TEXT = 2000
+
+function storable(text: string): string {
+  return (text.length > MAX_TEXT ? text.slice(0, MAX_TEXT) : text)
+    .replaceAll('\0', '')
+    .replace(LONE_SURROGATE, '\ufffd')
+}
+
+const LONE_SURROGATE = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
+
+function delayOf(after: number): number {
+  return Number.isNaN(after) ? 0 : Math.min(Math.max(0, after), MAX_DELAY)
+}
+
+export function becoming(delivery: OutboxDelivery, settlement: Settlement): Becoming {
+  const { eventId: id, attempts } = delivery
+  switch (settlement.kind) {
+    case 'done':
+      return { id, becomes: 'published', attempts }
+    case 'retry': {
+      const { after, error, charged } = settlement
+      const text = storable(errorSummary(error))
+      return { id, becomes: 'retrying', attempts: attempts + (charged ? 1 : 0), after: delayOf(after), error: text }
+    }
+    case 'dead':
+      return { id, becomes: 'dead', attempts: attempts + 1, error: storable(settlement.reason) }
+    case 'release':
+      return { id, becomes: 'ready', attempts }
+  }
+}
+
+/**
+ * What is given back behind one that failed is held with it, in one step. Left ready, it would come after those that are
+ * written later: a take that goes on meanwhile finds them blocked and holds them, but not what is still in hand.
+ */
+export function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled<OutboxDelivery>[]): Becoming[] {
+  return batch
+    .filter(([{ key, state }, { kind }]) => {
+      return kind === 'release' && (state === 'ready' || state === 'scheduled') && key !== undefined && failing.has(key)
+    })
+    .map(([{ eventId, attempts }]) => ({ id: eventId, becomes: 'held', attempts }))
+}
+
+/** As parameters of settle-mixed.sql and lease-settle.sql: ids, what they become, attempts, delays, errors. */
+export function updateValues(rows: readonly Becoming[]): string[] {
+  return [
+    textArray(rows.map((row) => row.id)),
+    textArray(rows.map((row) => row.becomes)),
+    numberArray(rows.map((row) => row.attempts)),
+    textArray(rows.map((row) => (row.after === undefined ? null : String(row.after)))),
+    textArray(rows.map((row) => row.error)),
+  ]
+}
+
+export function unchanged(names: OutboxNames, count: number): WaybillError {
+  return new WaybillError(
+    'NOT_SETTLED',
+    `${names.table.text}: ${count} events were settled and their rows did not change, though nobody else may settle them; a trigger that returns NULL or row-level security without an UPDATE policy does that: let the relay's role update the table`,
+  )
+}
+
+/** The message of a whole row, as a relay would have it. */
+export function messageOfStored(row: StoredRow): RawMessage {
+  return deliveryOf(scannedOf(row)).message as RawMessage
 }

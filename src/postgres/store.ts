@@ -2,10 +2,10 @@ import { checkOptions, type Duration, milliseconds, WaybillError } from '../core
 import { databaseOf, type EmbeddedOf, type PoolOf, type SqlRootOf } from '../drivers/sql/database.ts'
 import { has } from '../drivers/sql/recognise.ts'
 import type { Database } from '../drivers/sql/sql.ts'
+import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { PostgresInbox, type PostgresInboxOptions } from './inbox.ts'
 import { type Migrated, Migrations } from './migrate.ts'
-import { PostgresOutbox, type PostgresOutboxOptions } from './postgres-outbox.ts'
-import { PostgresUnitOfWork } from './unit-of-work.ts'
+import { PostgresOutbox, type PostgresOutboxOptions } from './outbox.ts'
 
 export interface PostgresOptions<Pool> {
   /** A pg Pool, the `sql` of postgres.js, or a PGlite instance. It stays yours: nothing here closes it. */
@@ -17,6 +17,16 @@ export interface PostgresOptions<Pool> {
    * `admin` have limits of their own; yours are ended by the signal that `withTransaction` is given, or by your pool.
    */
   statementTimeout?: Duration
+}
+
+/**
+ * Transactions on PostgreSQL. A COMMIT that the server answers with ROLLBACK is an error (ROLLED_BACK); a database that
+ * is away is `Unavailable`, so that no message is blamed; a transaction that has ended cannot be used.
+ */
+export class PostgresUnitOfWork<Tx = unknown> extends AmbientUnitOfWork<Tx> {
+  constructor(database: Database<Tx>) {
+    super((fn, signal) => database.transaction(fn, signal))
+  }
 }
 
 /** Transactions, an outbox and an inbox on a PostgreSQL database. Nothing is sent to it until something is called. */

@@ -1,8 +1,7 @@
 import { checkOptions, type Duration, type Message, milliseconds, telemetry, WaybillError } from '../core/index.ts'
 import { numberOf } from '../drivers/redis/redis.ts'
-import { topicOf } from '../flow/index.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
-import { checkEnqueueOptions, isAmbient } from '../store/enqueue.ts'
+import { checkEnqueueOptions, enqueueArguments, topicFunction } from '../store/enqueue.ts'
 import type { EnqueueOptions, OutboxStore } from '../store/store.ts'
 import { RedisOutboxAdmin } from './admin.ts'
 import { Together } from './call-batcher.ts'
@@ -49,7 +48,7 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
 
   constructor(options: RedisOutboxOptions) {
     checkOptions('redisOutbox', options, ['on', 'name', 'topic', 'retention'])
-    const { name = 'outbox', topic = topicOf } = options
+    const { name = 'outbox', topic } = options
     const stores = [options.on].flat() as readonly Redis[]
     if (stores.length === 0 || stores.some((store) => typeof store?.withTransaction !== 'function')) {
       throw new WaybillError(
@@ -61,7 +60,7 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
       throw new WaybillError('INVALID_OPTION', 'redisOutbox: name: give text without braces, such as outbox')
     }
     this.#stores = stores
-    this.#topicOf = typeof topic === 'function' ? topic : () => topic
+    this.#topicOf = topicFunction(topic)
     this.shards = new Shards(stores, name)
     this.#alone = new Map(
       this.shards.all.map((shard) => [shard, new Together((parts) => this.#write(shard, parts.flat()))]),
@@ -81,14 +80,19 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   // Last, so that `outbox(…)` of the middleware infers what a transaction is.
   enqueue(tx: RedisTx, events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
-    const ambient = isAmbient(given)
-    const [tx, events, options] = ambient ? [this.#ambient(), ...given] : given
+    const current = () => this.#current()
+    const { tx, events, single, options } = enqueueArguments<RedisTx, EnqueueOptions>(
+      given,
+      current,
+      ENQUEUE_OPTIONS,
+      ', or say enqueueAlone(event)',
+    )
     const unit = unitOf(tx)
-    const entries = this.#entries(events, options as EnqueueOptions | undefined)
+    const entries = events.map((event) => this.entryOf(event, options))
     for (const [shard, part] of grouped(entries, ({ key, id }) => this.shards.forUnit(unit, key, id))) {
       this.#queue(unit, shard, part)
     }
-    return answer(events, entries)
+    return receipts(entries, single)
   }
 
   /**
@@ -97,12 +101,13 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
    */
   enqueueAlone(event: Message, options?: EnqueueOptions): Promise<string>
   enqueueAlone(events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
-  async enqueueAlone(events: Message | readonly Message[], options?: EnqueueOptions): Promise<string | string[]> {
-    const entries = this.#entries(events, options)
+  async enqueueAlone(events: Message | readonly Message[], options: EnqueueOptions = {}): Promise<string | string[]> {
+    checkEnqueueOptions(options, ENQUEUE_OPTIONS)
+    const entries = [events].flat().map((event) => this.entryOf(event, options))
     for (const [shard, part] of grouped(entries, ({ key, id }) => this.shards.of(key ?? id))) {
       await this.#alone.get(shard)!.ask(part, bytesOf(part), () => {})
     }
-    return answer(events, entries)
+    return receipts(entries, !Array.isArray(events))
   }
 
   /** The store whose units of work can write what has this key. With one store it is that. */
@@ -135,11 +140,6 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
     return entryOf(event, options, this.#topicOf)
   }
 
-  #entries(events: unknown, options: EnqueueOptions = {}): Entry[] {
-    checkEnqueueOptions(options, ENQUEUE_OPTIONS)
-    return [events].flat().map((event) => this.entryOf(event as Message, options))
-  }
-
   async #write(shard: Shard, entries: readonly Entry[]): Promise<readonly void[]> {
     const known = numberOf(await shard.write(outboxScripts.enqueue, enqueueArgs(entries)))
     this.committed(entries.length, known)
@@ -155,15 +155,12 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
     })
   }
 
-  #ambient(): RedisTx {
+  #current(): RedisTx | undefined {
     for (const store of this.#stores) {
       const tx = store.current()
       if (tx !== undefined) return tx
     }
-    throw new WaybillError(
-      'NO_TRANSACTION',
-      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event), or say enqueueAlone(event)',
-    )
+    return undefined
   }
 }
 
@@ -187,6 +184,6 @@ function bytesOf(entries: readonly Entry[]): number {
   return entries.reduce((sum, { body }) => sum + body.length, 0)
 }
 
-function answer(events: unknown, entries: readonly Entry[]): string | string[] {
-  return Array.isArray(events) ? entries.map(({ id }) => id) : entries[0]!.id
+function receipts(entries: readonly Entry[], single: boolean): string | string[] {
+  return single ? entries[0]!.id : entries.map(({ id }) => id)
 }

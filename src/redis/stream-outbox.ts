@@ -2,8 +2,7 @@ import { toStructured } from '../cloudevents/index.ts'
 import { checkOptions, describe, encodeData, type Message, type RawMessage, WaybillError } from '../core/index.ts'
 import { ENTRY_EVENT, ENTRY_TOPIC } from '../drivers/redis/entry.ts'
 import type { RedisArg } from '../drivers/redis/redis.ts'
-import { topicOf } from '../flow/index.ts'
-import { checkEnqueueOptions, checkEvent, isAmbient } from '../store/enqueue.ts'
+import { checkEvent, enqueueArguments, topicFunction } from '../store/enqueue.ts'
 import type { EnqueueOptions } from '../store/store.ts'
 import { type RedisTx, unitOf } from './unit.ts'
 
@@ -21,6 +20,8 @@ export interface StreamOutboxOptions {
 
 /** What can be said of an event here: delays, tenants and aggregates are for an outbox that keeps rows. */
 export type StreamEnqueueOptions = Pick<EnqueueOptions, 'key' | 'topic' | 'tenant'>
+
+const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant'] as const
 
 export interface OutboxSettings {
   readonly own: (name: string) => string
@@ -51,7 +52,7 @@ export class RedisStreamOutbox {
 
   constructor(settings: OutboxSettings, options: StreamOutboxOptions = {}) {
     checkOptions('outbox', options, ['stream', 'topic', 'encode'])
-    const { stream = 'outbox', topic = topicOf, encode = defaultEncode } = options
+    const { stream = 'outbox', topic, encode = defaultEncode } = options
     if (typeof stream !== 'string' || stream === '') {
       throw new WaybillError('INVALID_OPTION', `outbox: stream: ${describe(stream)} is not a name`)
     }
@@ -59,7 +60,7 @@ export class RedisStreamOutbox {
     this.stream = settings.own(stream)
     this.name = this.stream
     this.forwarding = { stream: this.stream, group: 'outbox-forwarder', remove: true, batch: 100 }
-    this.#topicOf = typeof topic === 'function' ? topic : () => topic
+    this.#topicOf = topicFunction(topic)
     this.#encode = encode
   }
 
@@ -76,17 +77,10 @@ export class RedisStreamOutbox {
   }
 
   #enqueue(given: readonly unknown[]): void {
-    const ambient = isAmbient(given)
-    const [tx, events, options] = (ambient ? [this.#ambient(), ...given] : given) as [
-      RedisTx,
-      Message | readonly Message[],
-      StreamEnqueueOptions | undefined,
-    ]
-    checkEnqueueOptions(options, ['key', 'topic', 'tenant'])
+    const { current } = this.#settings
+    const { tx, events, options } = enqueueArguments<RedisTx, StreamEnqueueOptions>(given, current, ENQUEUE_OPTIONS)
     const unit = unitOf(tx)
-    const entries = Array.isArray(events)
-      ? events.map((event) => this.#fields(event, options ?? NO_OPTIONS))
-      : [this.#fields(events as Message, options ?? NO_OPTIONS)]
+    const entries = events.map((event) => this.#fields(event, options))
     for (const fields of entries) unit.command('xadd', this.stream, '*', ...(fields as Buffer[]))
   }
 
@@ -106,21 +100,10 @@ export class RedisStreamOutbox {
     if (words.length > 0) return words
     throw new WaybillError('NOT_SERIALISABLE', `${event}: its encoder gave no fields, and an entry needs one`)
   }
-
-  #ambient(): RedisTx {
-    const tx = this.#settings.current()
-    if (tx !== undefined) return tx
-    throw new WaybillError(
-      'NO_TRANSACTION',
-      'enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event)',
-    )
-  }
 }
 
 /** There is nothing to wait for before the commit. */
 const DONE = Promise.resolve()
-
-const NO_OPTIONS: StreamEnqueueOptions = {}
 
 function defaultEncode(message: RawMessage, topic: string): Record<string, string> {
   return { [ENTRY_EVENT]: toStructured(message), [ENTRY_TOPIC]: topic }

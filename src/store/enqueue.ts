@@ -1,8 +1,88 @@
-import { checkOptions, describe, Message, WaybillError } from '../core/index.ts'
-import type { EnqueueOptions } from '../store/store.ts'
+import { checkOptions, describe, encodeData, Message, type RawMessage, WaybillError } from '../core/index.ts'
+import { topicOf } from '../flow/index.ts'
+import type { EnqueueOptions } from './store.ts'
 
 /** Of every store, so that an event goes through any. An index of PostgreSQL must hold it, whose entries end at 2,700 bytes. */
 export const MAX_KEY_BYTES = 1024
+
+/** Of a payload. What is larger belongs into a file store, with a reference in the event. */
+const MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
+
+/** What `enqueue` was given, in either of its forms. */
+export interface EnqueueArguments<Tx, Options> {
+  readonly tx: Tx
+  readonly events: readonly Message[]
+  /** One event was given, not a list: one receipt is returned. */
+  readonly single: boolean
+  readonly options: Options
+}
+
+/**
+ * `enqueue(tx, events, options)`, or `enqueue(events, options)` in the transaction that `current` returns. `allowed` are
+ * the options of this store.
+ */
+export function enqueueArguments<Tx, Options extends EnqueueOptions>(
+  given: readonly unknown[],
+  current: () => Tx | undefined,
+  allowed: readonly string[],
+  otherwise = '',
+): EnqueueArguments<Tx, Options> {
+  const ambient = isAmbient(given)
+  const tx = ambient ? (current() ?? noTransaction(otherwise)) : (given[0] as Tx)
+  const events = given[ambient ? 0 : 1]
+  const options = (given[ambient ? 1 : 2] ?? {}) as Options
+  checkEnqueueOptions(options, allowed)
+  const single = !Array.isArray(events)
+  return { tx, events: (single ? [events] : events) as readonly Message[], single, options }
+}
+
+function noTransaction(otherwise: string): never {
+  const text = `enqueue(event) outside of withTransaction; give the transaction: enqueue(tx, event)${otherwise}`
+  throw new WaybillError('NO_TRANSACTION', text)
+}
+
+/** How an outbox chooses the topic of an event for which none is given: what it was told, or the event's type. */
+export function topicFunction(topic: string | ((event: Message) => string) | undefined): (event: Message) => string {
+  return topic === undefined ? topicOf : typeof topic === 'function' ? topic : () => topic
+}
+
+/** An event as every store keeps it: encoded, with what the options say, and nothing that cannot be stored. */
+export interface CheckedEvent {
+  readonly raw: RawMessage
+  readonly key: string | undefined
+  /** Empty where there is none. */
+  readonly tenant: string
+  readonly topic: string
+  /** Of the payload, in bytes. */
+  readonly size: number
+}
+
+/** What can be wrong with an event is found here, before anything is sent: the caller's transaction goes on. */
+export function checkedEvent(
+  event: Message,
+  options: EnqueueOptions,
+  topicOf: (event: Message) => string,
+): CheckedEvent {
+  checkEvent(event)
+  const key = options.key ?? event.key
+  const topic = options.topic ?? topicOf(event)
+  checkTexts(event, options, topic)
+  checkKey(event, key)
+  checkTime(event, options.availableAt)
+  const raw = encodeData(event)
+  const size = typeof raw.data === 'string' ? Buffer.byteLength(raw.data) : raw.data.byteLength
+  if (size > MAX_PAYLOAD_BYTES) {
+    const advice = `at most ${MAX_PAYLOAD_BYTES} bytes; keep large data elsewhere and send a reference`
+    throw new WaybillError('TOO_LARGE', `${describe(event.type)}: the payload has ${size} bytes; ${advice}`)
+  }
+  return { raw, key, tenant: options.tenant ?? event.tenant ?? '', topic, size }
+}
+
+function checkTime({ type }: Message, at: unknown): void {
+  if (at === undefined || (at instanceof Date && !Number.isNaN(at.getTime()))) return
+  const text = `${describe(type)}: availableAt is ${describe(at)}; give a Date, such as new Date(Date.now() + 60_000)`
+  throw new WaybillError('INVALID_OPTION', text)
+}
 
 /** What callers without types may give in place of an event. */
 export function checkEvent(event: unknown): asserts event is Message {
@@ -16,7 +96,7 @@ export function checkEvent(event: unknown): asserts event is Message {
 }
 
 /** `enqueue(event, options)` in the transaction we are in, as against `enqueue(tx, event, options)`. */
-export function isAmbient([first, second]: readonly unknown[]): boolean {
+function isAmbient([first, second]: readonly unknown[]): boolean {
   if (!(first instanceof Message) && !Array.isArray(first)) return false
   if (isTransaction(second)) throw swapped()
   return true
@@ -48,7 +128,7 @@ function checkText(name: string, value: unknown, allowed: string): void {
   throw new WaybillError('INVALID_OPTION', `enqueue: ${name}: ${describe(value)} is not allowed; give ${allowed}`)
 }
 
-export function checkKey({ type }: Message, key: string | null | undefined): void {
+function checkKey({ type }: Message, key: string | null | undefined): void {
   const bytes = Buffer.byteLength(key ?? '')
   if (bytes <= MAX_KEY_BYTES) return
   const text = `${describe(type)}: the key has ${bytes} bytes; at most ${MAX_KEY_BYTES} bytes; use a hash of it`
@@ -57,9 +137,9 @@ export function checkKey({ type }: Message, key: string | null | undefined): voi
 
 /**
  * Refuses what PostgreSQL cannot hold as text, and CloudEvents does not allow: a NUL, or half of a character (a surrogate
- * without its other half). Before anything is sent, so that the caller's transaction goes on. Data may hold both.
+ * without its other half). Data may hold both.
  */
-export function checkTexts(message: Message, options: EnqueueOptions, topic: string): void {
+function checkTexts(message: Message, options: EnqueueOptions, topic: string): void {
   const { type, extensions } = message
   checkStorable(type, 'id', message.id)
   checkStorable(type, 'source', message.source)

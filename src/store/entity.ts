@@ -1,5 +1,5 @@
 import { type Message, WaybillError } from '../core/index.ts'
-import type { EnqueueOptions } from '../store/store.ts'
+import type { EnqueueOptions } from './store.ts'
 import type { UnitOfWork } from './unit-of-work.ts'
 
 /** Something that remembers what happened to it until that is safely told. */

@@ -1,7 +1,7 @@
 import { checkOptions, describe, type Message, promised, RetryLater, WaybillError } from '../core/index.ts'
 import { isThenable } from '../flow/step.ts'
 import { type Context, caused, type Middleware, type Outputs, outputList } from '../router/index.ts'
-import type { EnqueueOptions } from '../store/store.ts'
+import type { EnqueueOptions } from './store.ts'
 import type { UnitOfWork } from './unit-of-work.ts'
 
 /** The ports as far as they are called here, so that each can be used without the others. */

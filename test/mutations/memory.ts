@@ -38,7 +38,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an unchanged copy of the bytes is not made',
-    file: 'src/memory/event-row.ts',
+    file: 'src/memory/outbox.ts',
     find: `  const data = typeof raw.data === 'string' ? raw.data : new Uint8Array(raw.data)\n`,
     replace: '  const { data } = raw\n',
     test,
@@ -46,7 +46,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a key goes on while one of it waits for its retry',
-    file: 'src/memory/key-lane.ts',
+    file: 'src/memory/table.ts',
     find: `  block: ['retrying', 'dead', 'held'],`,
     replace: `  block: ['dead', 'held'],`,
     test,

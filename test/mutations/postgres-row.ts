@@ -62,7 +62,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'every event is of version 1',
-    file: 'src/postgres/event-row.ts',
+    file: 'src/postgres/row.ts',
     find: 'String(message.version)',
     replace: "'1'",
     test,
@@ -71,7 +71,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a retry that is not charged spends an attempt',
-    file: 'src/postgres/becoming.ts',
+    file: 'src/postgres/row.ts',
     find: '(charged ? 1 : 0)',
     replace: '(charged ? 1 : 1)',
     test,

@@ -74,7 +74,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'D-3.5: the subject of a message is not stored',
-    file: 'src/postgres/event-row.ts',
+    file: 'src/postgres/row.ts',
     find: 'stored.subject = message.subject',
     replace: 'stored.subject = String(message.subject.length)',
     test: 'test/postgres/owner.test.ts',
@@ -83,7 +83,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'D-4.3, D-4.4: what a handler failed is published',
-    file: 'src/postgres/becoming.ts',
+    file: 'src/postgres/row.ts',
     find: "becomes: 'retrying', attempts",
     replace: "becomes: 'published', attempts",
     test: 'test/postgres/source.test.ts',
@@ -101,7 +101,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'TX-2: what needs a transaction does without',
-    file: 'src/postgres/postgres-outbox.ts',
+    file: 'src/postgres/outbox.ts',
     find: 'if (tx !== undefined) return tx',
     replace: 'return (tx ?? this.#db) as Tx',
     test: 'test/postgres/enqueue.test.ts',

@@ -43,7 +43,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'branches are written one by one',
-    file: 'src/postgres/postgres-outbox.ts',
+    file: 'src/postgres/outbox.ts',
     find: 'for (const [name, list] of parts) await this.branch(name).enqueue(tx, list)',
     replace:
       'for (const [name, list] of parts) await this.#db.transaction((own) => this.branch(name).enqueue(own, list)); void tx',

@@ -1,6 +1,6 @@
 import type { Mutation } from '../../scripts/mutations/mutation.ts'
 
-const unit = 'test/postgres/unit-of-work.test.ts'
+const unit = 'test/postgres/store.test.ts'
 const inbox = 'test/postgres/inbox.test.ts'
 const middleware = 'test/postgres/middleware.test.ts'
 const database = 'test/drivers/sql/database.test.ts'
@@ -275,7 +275,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'low surrogates go into jsonb',
-    file: 'src/postgres/event-row.ts',
+    file: 'src/postgres/row.ts',
     find: '[dD][89a-fA-F]',
     replace: '[dD][89abAB]',
     test: 'test/postgres/conformance-pglite.test.ts',

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { event } from '../../src/index.ts'
 import { Relay } from '../../src/outbox/relay.ts'
 import { postgres } from '../../src/postgres/index.ts'
-import type { PostgresOutboxOptions } from '../../src/postgres/postgres-outbox.ts'
+import type { PostgresOutboxOptions } from '../../src/postgres/outbox.ts'
 import { collector } from '../../src/testing/index.ts'
 import { freshDatabase } from '../support/services.ts'
 

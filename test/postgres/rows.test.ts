@@ -7,7 +7,7 @@ import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { Migrations } from '../../src/postgres/migrate.ts'
 import { outboxSchema } from '../../src/postgres/migrate-tables.ts'
-import { PostgresOutbox } from '../../src/postgres/postgres-outbox.ts'
+import { PostgresOutbox } from '../../src/postgres/outbox.ts'
 import { collector } from '../../src/testing/index.ts'
 import { KINDS, type Kind, type TestDatabase, type TestOutbox, testDatabase, testOutbox } from './admin-support.ts'
 

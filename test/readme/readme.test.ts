@@ -82,7 +82,7 @@ describe('what the README says of options', () => {
 
   test('every option of postgres() is there', () => {
     const options = table('`postgres({ pool, outbox, inbox, statementTimeout })`').split('`enqueue(tx')[0]!
-    const outbox = /const OPTIONS = \[(.*?)\]/s.exec(read('src/postgres/postgres-outbox.ts'))![1]!
+    const outbox = /const OPTIONS = \[(.*?)\]/s.exec(read('src/postgres/outbox.ts'))![1]!
     const schema = /OUTBOX_OPTIONS = \[(.*?)\]/s.exec(read('src/postgres/migrate-tables.ts'))![1]!
     const inbox = /checkOptions\('inbox', options, \[(.*?)\]/.exec(read('src/postgres/inbox.ts'))![1]!
     const names = (text: string, prefix: string) =>

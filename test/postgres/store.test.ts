@@ -5,7 +5,7 @@ import type postgres from 'postgres'
 import { afterAll, afterEach, beforeAll, describe, expect, expectTypeOf, test } from 'vitest'
 import { event, type Message, telemetry, Unavailable, type WaybillError } from '../../src/core/index.ts'
 import { databaseOf, sqlOf } from '../../src/drivers/sql/database.ts'
-import { PostgresUnitOfWork } from '../../src/postgres/unit-of-work.ts'
+import { PostgresUnitOfWork } from '../../src/postgres/store.ts'
 import { EventCollector, enqueueEvents, saveEvents } from '../../src/store/entity.ts'
 import { drivers, type Opened } from '../drivers/drivers.ts'
 
