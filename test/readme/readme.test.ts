@@ -9,7 +9,7 @@ import { admin, eventually, standalone } from '../support/redis-topologies.ts'
 import { describeWith } from '../support/services.ts'
 import { node, read, samples, temporaryFolder } from './support.ts'
 
-const PAGES = ['README.md', 'docs/guides/postgres.md']
+const PAGES = ['README.md', 'docs/guides/postgres.md', 'docs/guides/pipes.md', 'docs/guides/engine.md']
 const folder = temporaryFolder()
 afterAll(() => rmSync(folder, { recursive: true }))
 
