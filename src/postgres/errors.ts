@@ -115,3 +115,8 @@ export function explainedMigration(error: unknown, tables: string): unknown {
   const found = typeof code === 'string' ? advice[code] : undefined
   return found === undefined ? explained(error, tables) : new WaybillError(found[0], found[1], { cause: error })
 }
+
+/** Somebody else's transaction has locked a row, and went on for longer than `lock_timeout`. */
+export function isLocked(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '55P03'
+}

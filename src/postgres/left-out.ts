@@ -6,9 +6,12 @@ import type { Unsettled } from './unsettled.ts'
 const LEAVE_OUT_FOR = 60_000
 
 /**
- * Rows that were read, are not to be handed out, and that the table does not let us put aside: a trigger or a constraint
- * refuses it. Read again, each would stop every take. So takes leave them out for a minute, and what comes behind one of its
- * key with it: nothing may overtake it.
+ * Rows that were read, are not to be handed out, and that cannot be put aside: a trigger or a constraint refuses it, or
+ * somebody has locked them. Read again, each would stop every take. So takes leave them out for a minute, and what comes
+ * behind one of its key with it: nothing may overtake it.
+ *
+ * So it is with what comes behind an event in hand whose failure the table refuses to note. Its key stands still, and given
+ * back, those would be read again and again in place of all others.
  */
 export class LeftOut {
   readonly #unsettled: Unsettled
@@ -16,6 +19,8 @@ export class LeftOut {
   readonly #ids = new Set<string>()
   /** The lowest number of each key. */
   readonly #keys = new Map<string, number>()
+  /** Keys that stand still behind one in hand, and its number. */
+  readonly #stopped = new Map<string, number>()
   #until = 0
 
   constructor(unsettled: Unsettled, clock: Clock) {
@@ -36,10 +41,29 @@ export class LeftOut {
     if (key !== undefined) this.#keys.set(key, Math.min(number, this.#keys.get(key) ?? number))
   }
 
-  /** Whether an earlier one of its key is left out. */
+  /** What is behind this one is left out. */
+  stop(key: string, number: number): void {
+    this.#stopped.set(key, number)
+  }
+
+  /** It is settled after all: those behind it are found again at once. */
+  goOn(key: string | undefined, number: number): void {
+    if (key === undefined || this.#stopped.get(key) !== number) return
+    this.#stopped.delete(key)
+    this.#until = 0
+  }
+
+  /** Whether an earlier one of its key is left out, or stops it. */
   isBehind(row: Row): boolean {
     const key = keyOf(row)
-    return key !== undefined && numberOf(row) > (this.#keys.get(key) ?? Number.POSITIVE_INFINITY)
+    if (key === undefined) return false
+    const number = numberOf(row)
+    return number > (this.#keys.get(key) ?? number) || number > (this.#stopped.get(key) ?? number)
+  }
+
+  /** Whether any row can be behind one. */
+  get any(): boolean {
+    return this.#ids.size > 0 || this.#stopped.size > 0
   }
 
   /** Returns whether their time is over: then they are found again. */

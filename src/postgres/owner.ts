@@ -7,7 +7,7 @@ import { tellExpired, Waiting } from '../outbox/waiting.ts'
 import { FittingSize } from './fitting-size.ts'
 import { acquireTerm, type PostgresLeadership } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
-import { asideOf, writeAside } from './put-aside.ts'
+import { asideOf, settleMixed, writeAside } from './put-aside.ts'
 import { RelayConnections } from './relay-connections.ts'
 import {
   type Becoming,
@@ -45,9 +45,6 @@ export interface OwnerOptions {
 
 /** With so many events that are published and cannot be marked as such, no more are taken. */
 const MOST_UNCHANGED = 100
-
-/** With so many rows that cannot be put aside, and those behind them, no more are taken. */
-const MOST_LEFT_OUT = 10_000
 
 /** Of the lease that is left when an owner stops of its own accord: clocks and answers take time. */
 const MARGIN = 0.1
@@ -100,7 +97,7 @@ class OwnerSession implements Session<OutboxDelivery> {
   readonly #scan: OwnerScan
   readonly #size = new FittingSize()
   readonly #lost = new AbortController()
-  readonly #sql: Record<'published' | 'mixed' | 'unchanged' | 'remove' | 'note' | 'renew' | 'release', string>
+  readonly #sql: Record<'published' | 'mixed' | 'aside' | 'unchanged' | 'remove' | 'note' | 'renew' | 'release', string>
   /** Events that were settled, and whose rows do not change. */
   readonly #unchanged = new Set<string>()
   #deadline: number
@@ -126,7 +123,8 @@ class OwnerSession implements Session<OutboxDelivery> {
     this.#scan = new OwnerScan(connections.reader, names, fill, clock, { readsAhead, numbersInOrder })
     this.#sql = {
       published: names.fill(sql[deletes ? 'settle-deleted' : 'settle-published']),
-      mixed: names.fill(sql['settle-mixed']),
+      mixed: names.fill(settleMixed('wait')),
+      aside: names.fill(settleMixed('skip')),
       unchanged: names.fill(sql['unchanged']),
       remove: names.fill(sql['delete-published']),
       note: names.fill(sql['leadership-note']),
@@ -178,8 +176,8 @@ class OwnerSession implements Session<OutboxDelivery> {
         count(deliveries, ({ state }) => state === 'leased'),
       )
       const changed = await this.#putAside(taken)
-      // Where all that was found is put aside there may be more behind it.
-      if (deliveries.length > 0 || !changed) return deliveries
+      // Where all that was found is put aside or left out there may be more behind it.
+      if (deliveries.length > 0 || !(changed || taken.leftOut > 0)) return deliveries
     }
   }
 
@@ -190,12 +188,12 @@ class OwnerSession implements Session<OutboxDelivery> {
     const { names } = this.#options
     const flow = names.table.text
     try {
-      const refused = await writeAside(rows, names, (becoming) => this.#mixed(becoming))
+      const refused = await writeAside(rows, names, (becoming) => this.#mixed(becoming, 'aside'))
       for (const { row, becoming, error } of refused) {
         const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }
         const settlement = becoming.becomes === 'dead' ? 'dead' : 'release'
         telemetry['settlement.refused'].publish({ flow, ...about, settlement, dead: false, error })
-        if (this.#scan.leaveOut(row) >= MOST_LEFT_OUT) throw error
+        this.#scan.leaveOut(row)
       }
       for (const { row, becoming } of rows) {
         if (becoming.becomes !== 'dead' || refused.some((one) => one.row === row)) continue
@@ -224,6 +222,16 @@ class OwnerSession implements Session<OutboxDelivery> {
   }
 
   async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
+    try {
+      return await this.#settle(batch)
+    } catch (error) {
+      const [[delivery, settlement]] = batch as [Settled<OutboxDelivery>]
+      if (batch.length === 1 && this.#blocks(settlement)) this.#scan.stop(delivery)
+      throw error
+    }
+  }
+
+  async #settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
     const plain: OutboxDelivery[] = []
     const others: OutboxDelivery[] = []
     const mixed: Becoming[] = []
@@ -290,9 +298,12 @@ class OwnerSession implements Session<OutboxDelivery> {
     return stale
   }
 
-  async #mixed(rows: readonly Becoming[]): Promise<{ holds: boolean; ids: ReadonlySet<string> }> {
+  async #mixed(
+    rows: readonly Becoming[],
+    how: 'mixed' | 'aside' = 'mixed',
+  ): Promise<{ holds: boolean; ids: ReadonlySet<string> }> {
     const values = [String(this.#term.shard), this.#term.epoch, ...updateValues(rows)]
-    const [row] = await this.#connections.writer.read('settle-mixed', this.#sql.mixed, values)
+    const [row] = await this.#connections.writer.read(`settle-${how}`, this.#sql[how], values)
     const ids = new Set(((row?.[1] as string | null) ?? '').split(',').filter(Boolean))
     const published = rows.filter((row) => row.becomes === 'published' && ids.has(row.id))
     // Two statements: a row that was changed by one part of a statement cannot be deleted by another part of it.

@@ -1,7 +1,9 @@
-import { isRefusal } from './errors.ts'
+import { WaybillError } from '../core/index.ts'
+import { isLocked, isRefusal } from './errors.ts'
 import type { OutboxNames } from './names.ts'
-import { attemptsOf, type Becoming, idOf, type Row, unchanged } from './row.ts'
+import { attemptsOf, type Becoming, idOf, type Row } from './row.ts'
 import type { Taken } from './scan.ts'
+import { sql } from './sql.generated.ts'
 
 /** A row that was read and is not handed out, and what is to become of it. */
 export interface Aside {
@@ -23,6 +25,13 @@ export function asideOf({ held, early, unreadable }: Taken): readonly Aside[] {
   return [...held.map((row) => as(row, 'held')), ...early.map((row) => as(row, 'ready')), ...unreadable.map(dead)]
 }
 
+/** A locked row can wait: those that are put aside are not handed out now, and all others would wait with it. */
+export function settleMixed(locked: 'wait' | 'skip'): string {
+  const unlocked = `
+    AND event.event_id IN (SELECT event_id FROM {{outbox}} WHERE event_id = ANY ($3::text::uuid[]) FOR NO KEY UPDATE SKIP LOCKED)`
+  return sql['settle-mixed'].replace('{{unlocked}}', locked === 'wait' ? '' : unlocked)
+}
+
 /**
  * Writes them. Returns those that the table refuses, or whose rows do not change: each costs only itself. A statement that is
  * refused is tried in halves until the culprits are alone. Throws for anything else.
@@ -36,7 +45,7 @@ export async function writeAside(
     const { holds, ids } = await write(rows.map(({ becoming }) => becoming))
     if (!holds) return []
     const left = rows.filter(({ row }) => !ids.has(idOf(row)))
-    return left.map((one) => ({ ...one, error: unchanged(names, 1) }))
+    return left.map((one) => ({ ...one, error: notPutAside(names) }))
   } catch (error) {
     if (!isRefusal(error)) throw error
     if (rows.length === 1) return [{ ...rows[0]!, error }]
@@ -46,7 +55,12 @@ export async function writeAside(
   }
 }
 
-/** Writes what it can: rows that the table refuses must not cost the others anything. */
+function notPutAside(names: OutboxNames): WaybillError {
+  const text = `${names.table.text}: a row that is to wait cannot be marked so: another transaction has locked it, a trigger returns NULL, or row-level security has no UPDATE policy for it; it is passed over for a minute`
+  return new WaybillError('NOT_SETTLED', text)
+}
+
+/** Writes what it can: rows that the table refuses, or that somebody has locked, must not cost the others anything. */
 export async function inHalves(
   rows: readonly Becoming[],
   write: (rows: readonly Becoming[]) => Promise<unknown>,
@@ -54,7 +68,7 @@ export async function inHalves(
   try {
     await write(rows)
   } catch (error) {
-    if (rows.length === 1 || !isRefusal(error)) return
+    if (rows.length === 1 || !(isRefusal(error) || isLocked(error))) return
     const half = rows.length >> 1
     await inHalves(rows.slice(0, half), write)
     await inHalves(rows.slice(half), write)

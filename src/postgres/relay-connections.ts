@@ -20,6 +20,12 @@ export function connectionsOf(wake: boolean): number {
   return wake ? 3 : 2
 }
 
+/**
+ * How long a settlement waits for a row that somebody else has locked (a person at a prompt, say), in milliseconds. All
+ * others wait with it; then the flow writes those, and tries that one again now and then.
+ */
+const LOCKED_WITHIN = 1000
+
 /** How long a short statement on the connection of the idle flag may take. Nothing but being woken depends on it. */
 const FLAG_TIMEOUT = 5000
 
@@ -31,10 +37,10 @@ const FLAG_TIMEOUT = 5000
  * Each statement of a relay has an index, and no other plan is any good (`enable_seqscan`). The planner cannot know: it plans
  * while the table is empty, or from statistics that hardly ever see what is ready, due or held, and keeps that plan for minutes.
  */
-function settings(statementTimeout: number): Readonly<Record<string, string>> {
+function settings(statementTimeout: number, lockTimeout: number): Readonly<Record<string, string>> {
   return {
     statement_timeout: String(Math.floor(statementTimeout)),
-    lock_timeout: '0',
+    lock_timeout: String(Math.floor(lockTimeout)),
     transaction_timeout: '0',
     idle_session_timeout: '0',
     idle_in_transaction_session_timeout: '0',
@@ -60,7 +66,9 @@ export class RelayConnections {
     const timeout = Math.max(1000, lease / 3)
     const opened: Connection[] = []
     try {
-      for (const _ of ['writer', 'reader']) opened.push(await open(options, timeout, true))
+      for (const locked of [Math.min(LOCKED_WITHIN, timeout / 3), 0]) {
+        opened.push(await open(options, timeout, true, locked))
+      }
       const [writer, reader] = opened as [Connection, Connection]
       const wakes = options.wake && !reader.pooled
       if (options.wake && !wakes) {
@@ -126,6 +134,7 @@ async function open(
   { db, names, prepare }: RelayConnectionsOptions,
   timeout: number,
   limited: boolean,
+  lockTimeout = 0,
 ): Promise<Connection> {
   const applicationName = `waybill relay ${names.table.text}`
   const connection = await within(
@@ -136,7 +145,7 @@ async function open(
   // A session that is shared, with the program itself or by a pooler, keeps the settings it has.
   if (db.single || connection.pooled) return connection
   try {
-    const wanted = Object.entries(settings(limited ? timeout * 0.9 : 0))
+    const wanted = Object.entries(settings(limited ? timeout * 0.9 : 0, lockTimeout))
     const values = wanted.map((_, i) => `($${2 * i + 1}, $${2 * i + 2})`).join(', ')
     const text = `SELECT set_config(name, wanted.value, false) FROM (VALUES ${values}) AS wanted (name, value) JOIN pg_settings USING (name)`
     await answered(connection.query(text, wanted.flat()), timeout, () => {})

@@ -1,4 +1,4 @@
-import type { Clock } from '../core/index.ts'
+import { type Clock, WaybillError } from '../core/index.ts'
 import type { Connection } from '../drivers/sql/sql.ts'
 import type { Demand, Settlement } from '../flow/index.ts'
 import { LeftOut } from './left-out.ts'
@@ -22,6 +22,9 @@ import { Unsettled } from './unsettled.ts'
 
 /** Where most are blocked, so many are read for each that is wanted. */
 const MOST_PER_WANTED = 4
+
+/** With so many that are left out no more are taken, before they are tried again. */
+const MOST_LEFT_OUT = 10_000
 
 /**
  * What the owner reads next. Three places hold what can be dispatched: `Ready`, `Timers` and `Held`, see places.ts. A take reads
@@ -86,6 +89,7 @@ export class OwnerScan {
   async take(demand: Demand, notified: boolean): Promise<Taken> {
     const released = this.#released
     if (this.#leftOut.over()) this.#lookEverywhere()
+    if (this.#leftOut.size >= MOST_LEFT_OUT) throw tooMany(this.#reading.table, this.#leftOut.size)
     if (!notified && this.#quiet && !(await this.look())) return NOTHING
     let found = NONE
     if (notified) {
@@ -142,7 +146,8 @@ export class OwnerScan {
   /** Within the byte limit, and at least one. What does not fit is found again: it is not unsettled. */
   async #handOut({ rows, early }: Found, bytes: number): Promise<Taken> {
     const held = rows.filter(isBlocked)
-    const free = this.#inTurn(held.length === 0 ? rows : rows.filter((row) => !isBlocked(row)))
+    const unblocked = held.length === 0 ? rows : rows.filter((row) => !isBlocked(row))
+    const free = this.#inTurn(unblocked)
     let decoded: Decoded = { deliveries: [], unreadable: [] }
     try {
       decoded = await deliveriesOf(this.#reading.connection, this.#reading.sql.large, withinBytes(free, bytes))
@@ -164,20 +169,24 @@ export class OwnerScan {
       if (delivery.state === 'leased') delivery.attempts++
       this.#reading.unsettled.add(delivery.eventId, Number(delivery.sequence))
     }
-    return { deliveries, held, early, unreadable }
+    return { deliveries, held, early, unreadable, leftOut: unblocked.length - free.length }
   }
 
-  /** Without those behind one of their key that is left out. */
+  /** Without those behind one of their key that is left out or stops it. */
   #inTurn(rows: readonly Row[]): readonly Row[] {
-    if (this.#leftOut.size === 0) return rows
+    if (!this.#leftOut.any) return rows
     for (const row of rows) if (this.#leftOut.isBehind(row)) this.#leftOut.add(row)
     return rows.filter((row) => !this.#leftOut.isBehind(row))
   }
 
-  /** It could not be put aside. Returns how many are left out now. */
-  leaveOut(row: Row): number {
+  /** It could not be put aside. */
+  leaveOut(row: Row): void {
     this.#leftOut.add(row)
-    return this.#leftOut.size
+  }
+
+  /** It failed, and the table refuses to note that: its key stands still. */
+  stop({ key, sequence }: OutboxDelivery): void {
+    if (key !== undefined) this.#leftOut.stop(key, Number(sequence))
   }
 
   #lookEverywhere(): void {
@@ -209,6 +218,7 @@ export class OwnerScan {
   settled(delivery: OutboxDelivery, settlement: Settlement): void {
     const { state } = delivery
     this.#reading.unsettled.delete(delivery.eventId)
+    if (this.#leftOut.any) this.#leftOut.goOn(delivery.key, Number(delivery.sequence))
     if (settlement.kind === 'release') this.#released++
     // A plain success blocks nobody, and nothing waits for it.
     if (settlement.kind === 'done' && state === 'ready') return
@@ -275,8 +285,15 @@ export interface Taken {
   readonly early: readonly Row[]
   /** Not what a relay can read: to be dead. */
   readonly unreadable: Decoded['unreadable']
+  /** How many were passed over, and are not read again for now. */
+  readonly leftOut: number
+}
+
+function tooMany(table: string, count: number): WaybillError {
+  const text = `${table}: ${count} events wait behind some that can be neither settled nor put aside; no more are taken until those are tried again, within a minute`
+  return new WaybillError('NOT_SETTLED', text)
 }
 
 const isEmpty = ({ rows, early }: Found): boolean => rows.length === 0 && early.length === 0
 const NONE: Found = { rows: [], early: [] }
-const NOTHING: Taken = { deliveries: [], held: [], early: [], unreadable: [] }
+const NOTHING: Taken = { deliveries: [], held: [], early: [], unreadable: [], leftOut: 0 }

@@ -326,8 +326,9 @@ RETURNING {{columns}}, NULL,
 WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
   'lease-extend': `UPDATE {{outbox}} SET available_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
-WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
-  AND available_at > clock_timestamp()`,
+WHERE lease = $1::text::uuid AND state || '' = 'leased' AND available_at > clock_timestamp()
+  AND event_id IN (SELECT event_id FROM {{outbox}} WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[])
+    FOR NO KEY UPDATE SKIP LOCKED)`,
   'lease-next': `SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}}
 WHERE state IN ('scheduled', 'retrying', 'leased') ORDER BY available_at LIMIT 1`,
   'lease-published': `UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), available_at = NULL, lease = NULL,
@@ -664,7 +665,7 @@ SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
     lease = NULL,
     locked_at = NULL
   FROM settled
-  WHERE event.event_id = settled.id AND event.state NOT IN ('published', 'dead') AND EXISTS (SELECT 1 FROM term)
+  WHERE event.event_id = settled.id AND event.state NOT IN ('published', 'dead') AND EXISTS (SELECT 1 FROM term){{unlocked}}
   RETURNING event.event_id
 )
 SELECT (SELECT count(*) FROM term)::text, (SELECT string_agg(event_id::text, ',') FROM changed)`,

@@ -108,6 +108,21 @@ test.each(['P0001', '23514', 'nothing'])(
   },
 )
 
+test('owner: a failure that cannot be noted stops its key and no other, until it can be', async () => {
+  await refuse(`OLD.payload->>'n' = '0'`, 'P0001')
+  await t.enqueue(Array.from({ length: 40 }, (_, n) => Placed({ n }, { key: 'a' })))
+  await t.enqueue([Placed({ n: 1 }, { key: 'b' }), Placed({ n: 2 }, { key: 'b' })])
+  t.sink.fail({ where: (message) => number(message) === 0, times: 1 })
+  // Fewer at once than wait behind the one that failed.
+  const relay = t.relay({ batch: 5, maxBatch: 5, breaker, poll: '5ms', maxPoll: '5ms' })
+  await relay.start()
+  await eventually('the other key to be published', async () => (await t.states())['published'] === 2)
+  expect(t.arrivals()).toEqual({ b: [1, 2] })
+  await t.pool.query('DROP TRIGGER refuse ON outbox')
+  await eventually('all to be published', async () => (await t.states())['published'] === 42)
+  expect(t.arrivals()['a']).toEqual(Array.from({ length: 40 }, (_, n) => n))
+})
+
 test.each(READERS)('%s: a row that can neither be read nor be called dead costs the others nothing', async (reader) => {
   await t.enqueue(Array.from({ length: 10 }, (_, n) => Placed({ n })))
   await t.pool.query(`UPDATE outbox SET attributes = 'null' WHERE payload->>'n' = '7'`)

@@ -3,7 +3,8 @@
 -- $7 the error.
 --
 -- `held` is for one that was found to be blocked, `ready` for one that is due and has its turn behind ready ones. Fenced
--- like settle-published.sql. Returns whether the term still holds, and the ids of those it changed.
+-- like settle-published.sql. Returns whether the term still holds, and the ids of those it changed. {{unlocked}} passes
+-- over rows that somebody has locked, for what need not be written now.
 
 WITH term AS (
   SELECT 1 FROM {{terms}}
@@ -23,7 +24,7 @@ WITH term AS (
     lease = NULL,
     locked_at = NULL
   FROM settled
-  WHERE event.event_id = settled.id AND event.state NOT IN ('published', 'dead') AND EXISTS (SELECT 1 FROM term)
+  WHERE event.event_id = settled.id AND event.state NOT IN ('published', 'dead') AND EXISTS (SELECT 1 FROM term){{unlocked}}
   RETURNING event.event_id
 )
 SELECT (SELECT count(*) FROM term)::text, (SELECT string_agg(event_id::text, ',') FROM changed)
