@@ -23,9 +23,10 @@ const arrows: Record<string, { imports: string[]; types?: string[] }> = {
   observability: { imports: ['core'], types: ['saga', 'projection', ...stores, 'brokers', 'drivers', ...ports] },
   saga: { imports: [...ports, 'drivers'] },
   projection: { imports: [...ports, 'drivers'] },
-  postgres: { imports: [...ports, 'drivers'] },
-  redis: { imports: [...ports, 'drivers'] },
-  memory: { imports: [...ports, 'drivers'] },
+  // a store implements their ports
+  postgres: { imports: [...ports, 'drivers'], types: ['saga', 'projection'] },
+  redis: { imports: [...ports, 'drivers'], types: ['saga', 'projection'] },
+  memory: { imports: [...ports, 'drivers'], types: ['saga', 'projection'] },
   brokers: { imports: ['flow', 'cloudevents', 'core', 'drivers'] },
   outbox: { imports: ['store', 'router', 'flow', 'core', 'drivers'] },
   // what a store owes; the ports that only relays, sagas and projections use are named as types

@@ -2,6 +2,7 @@ import { type Clock, checkOptions, systemClock } from '../core/index.ts'
 import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { MemoryInbox } from './inbox.ts'
 import { MemoryOutbox, type MemoryOutboxOptions } from './outbox.ts'
+import { MemorySagas } from './sagas.ts'
 import { begin, Locks, type MemoryTransaction } from './transaction.ts'
 
 export interface MemoryOptions {
@@ -10,10 +11,11 @@ export interface MemoryOptions {
   outbox?: MemoryOutboxOptions
 }
 
-/** Transactions, an outbox and an inbox in memory. */
+/** Transactions, an outbox, an inbox and sagas in memory. */
 export class Memory extends AmbientUnitOfWork<MemoryTransaction> {
   readonly outbox: MemoryOutbox
   readonly inbox: MemoryInbox
+  readonly sagas: MemorySagas
 
   constructor(options: MemoryOptions = {}) {
     checkOptions('memory', options, ['clock', 'outbox'])
@@ -22,6 +24,7 @@ export class Memory extends AmbientUnitOfWork<MemoryTransaction> {
     const locks = new Locks()
     this.outbox = new MemoryOutbox(clock, locks, () => this.current(), options.outbox)
     this.inbox = new MemoryInbox(clock, locks)
+    this.sagas = new MemorySagas(clock, locks)
   }
 
   /** There is nothing to create; here so that a test can stand where the service stands. */

@@ -601,6 +601,205 @@ FROM unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text
   $13::text::text[], $14::text::text[], $15::text::text[])
   AS event (id, sequence, tenant, topic, key, source, type, version, aggregate_type, aggregate_id, foreign_id, attributes,
     payload, bytes, created)`,
+  'saga-audit': `INSERT INTO {{audit}} (saga_id, by, action, note) VALUES ($1::text::uuid, $2, $3, $4)`,
+  'saga-audits': `SELECT json_build_object('sagaId', saga_id, 'at', at, 'by', by, 'action', action, 'note', note)::text AS entry
+FROM {{audit}} WHERE saga_id = $1::text::uuid ORDER BY at`,
+  'saga-claim': `WITH now AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+), fresh AS (
+  SELECT one.* FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
+    SELECT id, wake_at, true AS taken FROM {{sagas}} AS saga
+    WHERE saga.definition = wanted.definition AND wake_at <= (SELECT now FROM now) AND runner IS NOT NULL
+      AND held_reason IS NULL AND takeovers = 0
+    ORDER BY wake_at LIMIT $3::text::int FOR UPDATE SKIP LOCKED) AS one
+  LIMIT $3::text::int
+), again AS (
+  SELECT one.* FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
+    SELECT id, wake_at, true AS taken FROM {{sagas}} AS saga
+    WHERE saga.definition = wanted.definition AND wake_at <= (SELECT now FROM now) AND runner IS NOT NULL
+      AND held_reason IS NULL AND takeovers > 0
+    ORDER BY wake_at
+    LIMIT CASE WHEN EXISTS (SELECT 1 FROM fresh) THEN 0 ELSE LEAST(1, $3::text::int) END FOR UPDATE SKIP LOCKED) AS one
+  LIMIT 1
+), room AS (
+  SELECT CASE WHEN EXISTS (SELECT 1 FROM fresh) OR EXISTS (SELECT 1 FROM again) THEN 0 ELSE $2::text::int END AS free
+), due AS (
+  SELECT one.* FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
+    SELECT id, wake_at, false AS taken FROM {{sagas}} AS saga
+    WHERE saga.definition = wanted.definition AND wake_at <= (SELECT now FROM now) AND runner IS NULL
+      AND held_reason IS NULL AND wake_at >= COALESCE($6::text::timestamptz, '-infinity')
+    ORDER BY wake_at LIMIT (SELECT free FROM room) FOR UPDATE SKIP LOCKED) AS one
+  ORDER BY one.wake_at LIMIT (SELECT free FROM room)
+), chosen AS (
+  SELECT * FROM fresh UNION ALL SELECT * FROM again UNION ALL SELECT * FROM due
+)
+UPDATE {{sagas}} AS saga SET
+  runner = $4::text::uuid, version = version + 1, takeovers = takeovers + CASE WHEN chosen.taken THEN 1 ELSE 0 END,
+  wake_at = clock_timestamp() + $5::text::float8 * interval '1 millisecond', updated_at = clock_timestamp()
+FROM chosen WHERE saga.id = chosen.id
+RETURNING {{saga}} AS saga, chosen.taken AS taken, to_json(chosen.wake_at)::text AS due`,
+  'saga-clean': `WITH old AS (
+  SELECT id FROM {{sagas}} AS saga
+  WHERE ended_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond' AND attention_at IS NULL
+  ORDER BY ended_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED
+), audits AS (
+  DELETE FROM {{audit}} WHERE saga_id IN (SELECT id FROM old)
+), steps AS (
+  DELETE FROM {{steps}} WHERE saga_id IN (SELECT id FROM old)
+)
+DELETE FROM {{sagas}} WHERE id IN (SELECT id FROM old)`,
+  'saga-create': `CREATE TABLE IF NOT EXISTS {{sagas}} (
+  id            uuid        NOT NULL PRIMARY KEY,
+  saga_type     text        NOT NULL,
+  definition    text        NOT NULL,
+  aggregate_id  text,
+  tenant_id     text,
+  status        text        NOT NULL DEFAULT 'running'
+    CHECK (status IN ('running', 'compensating', 'completed', 'compensated', 'failed')),
+  current_step  text,
+  version       int         NOT NULL DEFAULT 1,
+  input         jsonb       NOT NULL,
+  runner        uuid,
+  takeovers     int         NOT NULL DEFAULT 0,
+  wake_at       timestamptz,
+  held_reason   text,
+  error_message text,
+  traceparent   text,
+  created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  updated_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  ended_at      timestamptz,
+  attention_at  timestamptz
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+
+CREATE INDEX IF NOT EXISTS {{sagas_due}} ON {{sagas}} (definition, wake_at) WHERE wake_at IS NOT NULL AND runner IS NULL;
+CREATE INDEX IF NOT EXISTS {{sagas_claimed}} ON {{sagas}} (definition, wake_at) WHERE wake_at IS NOT NULL AND runner IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {{sagas_aggregate}} ON {{sagas}} (saga_type, aggregate_id) WHERE aggregate_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {{sagas_ended}} ON {{sagas}} (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {{sagas_attention}} ON {{sagas}} (attention_at) WHERE attention_at IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS {{steps}} (
+  saga_id        uuid        NOT NULL,
+  step_name      text        NOT NULL,
+  ordinal        int         NOT NULL,
+  id             uuid        NOT NULL,
+  status         text        NOT NULL DEFAULT 'pending'
+    CHECK (status IN ('pending', 'unknown', 'completed', 'failed', 'compensating', 'compensated', 'compensation_failed')),
+  output         jsonb,
+  attempts       int         NOT NULL DEFAULT 0,
+  spent_ms       bigint      NOT NULL DEFAULT 0,
+  undos          int         NOT NULL DEFAULT 0,
+  started_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  executed_at    timestamptz,
+  compensated_at timestamptz,
+  error_message  text,
+  PRIMARY KEY (saga_id, step_name)
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE TABLE IF NOT EXISTS {{audit}} (
+  saga_id uuid        NOT NULL,
+  at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  by      text        NOT NULL,
+  action  text        NOT NULL,
+  note    text        NOT NULL
+);
+
+CREATE INDEX IF NOT EXISTS {{sagas_audited}} ON {{audit}} (saga_id);`,
+  'saga-down': `DO $$
+DECLARE
+  alive bigint := 0;
+BEGIN
+  IF to_regclass('{{sagas}}') IS NULL OR NOT {{keep_pending}} THEN RETURN; END IF;
+  LOCK TABLE {{sagas}} IN ACCESS EXCLUSIVE MODE;
+  SELECT count(*) INTO alive FROM (SELECT FROM {{sagas}} WHERE ended_at IS NULL OR attention_at IS NOT NULL LIMIT 1000000) AS counted;
+  IF alive > 0 THEN
+    RAISE EXCEPTION USING ERRCODE = 'WB001', MESSAGE = format(
+      '{{name}} holds %s sagas that have not ended or wait for a person; nothing was dropped. Let them end, or say that they may be lost: down({ discard: ''pending'' })',
+      alive);
+  END IF;
+END
+$$;`,
+  'saga-drop': `DROP TABLE IF EXISTS {{audit}};
+DROP TABLE IF EXISTS {{steps}};
+DROP TABLE IF EXISTS {{sagas}};`,
+  'saga-extend': `WITH mine AS (
+  SELECT saga.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS kept (id, runner)
+  JOIN {{sagas}} AS saga ON saga.id = kept.id AND saga.runner = kept.runner
+  ORDER BY saga.id FOR UPDATE OF saga
+)
+UPDATE {{sagas}} AS saga SET wake_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
+FROM mine WHERE saga.id = mine.id AND saga.wake_at IS NOT NULL
+RETURNING saga.id::text AS id`,
+  'saga-insert': `WITH saga AS (
+  INSERT INTO {{sagas}} (id, saga_type, definition, aggregate_id, tenant_id, input, traceparent, runner, wake_at, current_step)
+  VALUES ($1::text::uuid, $2, $3, $4, $5, $6::text::jsonb, $7, $8::text::uuid,
+    clock_timestamp() + $9::text::float8 * interval '1 millisecond', $10)
+  ON CONFLICT (id) DO NOTHING
+  RETURNING id
+), intents AS (
+  INSERT INTO {{steps}} (saga_id, step_name, ordinal, id)
+  SELECT saga.id, step.step_name, step.ordinal, step.id
+  FROM saga, jsonb_to_recordset($11::text::jsonb) AS step (step_name text, ordinal int, id uuid)
+)
+SELECT (SELECT id::text FROM saga) AS id{{waking}}`,
+  'saga-list': `SELECT {{saga}} AS saga FROM {{sagas}} AS saga
+WHERE ($1::text IS NULL OR saga.saga_type = $1) AND ($2::text IS NULL OR saga.aggregate_id = $2)
+  AND ($3::text IS NULL OR saga.status = ANY ($3::text::text[]))
+  AND ($4::text <> 'true' OR saga.attention_at IS NOT NULL)
+  AND ($5::text IS NULL OR saga.id < $5::text::uuid)
+ORDER BY saga.id DESC LIMIT $6::text::int`,
+  'saga-load': `SELECT {{saga}} AS saga FROM {{sagas}} AS saga WHERE saga.id = $1::text::uuid`,
+  'saga-lock': `SELECT 1 AS locked FROM {{sagas}} WHERE id = $1::text::uuid FOR UPDATE`,
+  'saga-next': `SELECT (EXTRACT(epoch FROM min(next.wake_at) - clock_timestamp()) * 1000)::float8::text AS ms
+FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
+  (SELECT wake_at FROM {{sagas}} AS saga
+   WHERE saga.definition = wanted.definition AND wake_at IS NOT NULL AND runner IS NULL AND held_reason IS NULL
+   ORDER BY wake_at LIMIT 1)
+  UNION ALL
+  (SELECT wake_at FROM {{sagas}} AS saga
+   WHERE saga.definition = wanted.definition AND wake_at IS NOT NULL AND runner IS NOT NULL AND held_reason IS NULL
+   ORDER BY wake_at LIMIT 1)
+) AS next`,
+  'saga-overdue': `SELECT definition, count(*)::text AS count FROM (
+  (SELECT definition FROM {{sagas}} AS saga
+   WHERE wake_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond' AND runner IS NULL
+     AND held_reason IS NULL LIMIT 10000)
+  UNION ALL
+  (SELECT definition FROM {{sagas}} AS saga
+   WHERE wake_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond' AND runner IS NOT NULL
+     AND held_reason IS NULL LIMIT 10000)
+) AS overdue GROUP BY definition`,
+  'saga-save': `WITH saga AS (
+  UPDATE {{sagas}} SET
+    status = $4, current_step = $5, held_reason = $6, error_message = $7, version = version + 1,
+    runner = CASE WHEN $8::text = 'release' THEN NULL ELSE runner END,
+    wake_at = CASE
+      WHEN $8::text = 'keep' THEN
+        CASE WHEN wake_at > clock_timestamp() + $10::text::float8 * interval '0.5 millisecond' THEN wake_at
+          ELSE clock_timestamp() + $10::text::float8 * interval '1 millisecond' END
+      WHEN $8::text = 'leave' AND runner IS NOT NULL AND wake_at IS NOT NULL THEN wake_at
+      ELSE clock_timestamp() + $9::text::float8 * interval '1 millisecond' END,
+    takeovers = CASE WHEN $11::text = 'true' THEN 0 ELSE takeovers END,
+    updated_at = clock_timestamp(),
+    ended_at = CASE WHEN $12::text = 'true' THEN COALESCE(ended_at, clock_timestamp()) END,
+    attention_at = CASE WHEN $13::text = 'true' THEN COALESCE(attention_at, clock_timestamp()) END
+  WHERE id = $1::text::uuid AND version = $2::text::int AND ($3::text IS NULL OR runner = $3::text::uuid)
+  RETURNING id
+), changed AS (
+  INSERT INTO {{steps}} AS old
+    (saga_id, step_name, ordinal, id, status, output, attempts, spent_ms, undos, error_message, executed_at, compensated_at)
+  SELECT saga.id, step.step_name, step.ordinal, step.id, step.status,
+    CASE WHEN step.returned THEN COALESCE(step.output, 'null') END, step.attempts, step.spent_ms, step.undos,
+    step.error_message, CASE WHEN step.executed THEN clock_timestamp() END,
+    CASE WHEN step.status = 'compensated' THEN clock_timestamp() END
+  FROM saga, jsonb_to_recordset($14::text::jsonb) AS step (step_name text, ordinal int, id uuid, status text, output jsonb,
+    attempts int, spent_ms bigint, undos int, error_message text, executed boolean, returned boolean)
+  ON CONFLICT (saga_id, step_name) DO UPDATE SET
+    status = excluded.status, output = excluded.output, attempts = excluded.attempts, spent_ms = excluded.spent_ms,
+    undos = excluded.undos, error_message = excluded.error_message,
+    executed_at = COALESCE(old.executed_at, excluded.executed_at),
+    compensated_at = excluded.compensated_at
+)
+SELECT (SELECT id::text FROM saga) AS id{{waking}}`,
   'scan-held': `SELECT {{columns}}, NULL
 FROM unnest($1::text::text[]) AS open (name) CROSS JOIN LATERAL (
   SELECT first.*, bool_or(first.state <> 'held') OVER (ORDER BY first.sequence) AS stopped

@@ -6,12 +6,15 @@ import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { PostgresInbox, type PostgresInboxOptions } from './inbox.ts'
 import { type Migrated, Migrations } from './migrate.ts'
 import { PostgresOutbox, type PostgresOutboxOptions } from './outbox.ts'
+import { PostgresSagas, type PostgresSagasOptions } from './sagas.ts'
 
 export interface PostgresOptions<Pool> {
   /** A pg Pool, the `sql` of postgres.js, or a PGlite instance. It stays yours: nothing here closes it. */
   pool: Pool
   outbox?: PostgresOutboxOptions
   inbox?: PostgresInboxOptions
+  /** Tables for sagas. Default: none. */
+  sagas?: boolean | PostgresSagasOptions
   /**
    * How long a statement of the inbox, of `enqueue` and of the cleaner may go without an answer. Default 30 s. Those of
    * `admin` have limits of their own; yours are ended by the signal that `withTransaction` is given, or by your pool.
@@ -33,15 +36,25 @@ export class PostgresUnitOfWork<Tx = unknown> extends AmbientUnitOfWork<Tx> {
 export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> {
   readonly outbox: PostgresOutbox<Tx>
   readonly inbox: PostgresInbox<Tx>
+  readonly #sagas: PostgresSagas<Tx> | undefined
   readonly migrations: Migrations
   readonly database: Database<Tx>
 
-  constructor(database: Database<Tx>, options: Pick<PostgresOptions<unknown>, 'outbox' | 'inbox'>) {
+  constructor(database: Database<Tx>, options: Pick<PostgresOptions<unknown>, 'outbox' | 'inbox' | 'sagas'>) {
     super(database)
     this.database = database
     this.outbox = new PostgresOutbox(database, () => this.current(), options.outbox)
     this.inbox = new PostgresInbox(database, options.inbox)
-    this.migrations = new Migrations(database, { ...this.outbox.schema, inbox: this.inbox.names })
+    const { sagas = false } = options
+    this.#sagas = sagas === false ? undefined : new PostgresSagas(database, sagas === true ? {} : sagas)
+    const tables = this.#sagas === undefined ? [] : [this.#sagas.names.schema()]
+    this.migrations = new Migrations(database, { ...this.outbox.schema, inbox: this.inbox.names, tables })
+  }
+
+  /** Only where they were asked for: every table is one more to migrate. */
+  get sagas(): PostgresSagas<Tx> {
+    if (this.#sagas !== undefined) return this.#sagas
+    throw new WaybillError('INVALID_OPTION', 'there are no tables for sagas; give postgres({ pool, sagas: true })')
   }
 
   /** Creates the tables, or brings them up to date. On request only, safe to repeat, and to run on many at once. */
@@ -60,7 +73,7 @@ export function postgres<Tx>(options: PostgresOptions<EmbeddedOf<Tx>>): Postgres
 export function postgres(options: PostgresOptions<unknown>): Postgres {
   // A pool given by itself has keys of its own, and none of them is a misspelt option.
   const itself = typeof options !== 'object' || has(options, 'query')
-  if (!itself) checkOptions('postgres', options, ['pool', 'outbox', 'inbox', 'statementTimeout'])
+  if (!itself) checkOptions('postgres', options, ['pool', 'outbox', 'inbox', 'sagas', 'statementTimeout'])
   if (itself || !('pool' in options)) {
     throw new WaybillError('INVALID_OPTION', 'postgres: give the pool by its name: postgres({ pool })')
   }

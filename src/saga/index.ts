@@ -13,6 +13,20 @@ export {
 export type { Json } from './json.ts'
 export { decide, evolve, next } from './machine.ts'
 export type {
+  Claim,
+  Claimed,
+  NewSaga,
+  SagaAudit,
+  SagaChange,
+  SagaDatabase,
+  SagaFilter,
+  SagaListener,
+  SagaPage,
+  SagaRecord,
+  SagaStore,
+  StepRecord,
+} from './port.ts'
+export type {
   Action,
   Command,
   Plan,

@@ -30,6 +30,7 @@ export {
 export { type Direction, type FaultProxy, type FaultProxyOptions, faultProxy } from './proxy.ts'
 export { type BrokerFactory, type BrokerFeatures, brokerSuite } from './publisher-source-suite.ts'
 export { type GivenSaga, given, type WhenSaga } from './saga-given.ts'
+export { type SagaStoreFactory, type SagaStoreUnderTest, sagaStoreSuite } from './saga-store-suite.ts'
 export {
   type Scripted,
   type ScriptedOptions,

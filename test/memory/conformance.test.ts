@@ -9,6 +9,7 @@ import {
   outboxReaderSuite,
   outboxStoreSuite,
   type Suite,
+  sagaStoreSuite,
   unitOfWorkSuite,
 } from '../../src/testing/index.ts'
 import { runSuite } from '../support/suite.ts'
@@ -22,6 +23,7 @@ async function create() {
     work: db,
     outbox: db.outbox,
     inbox: db.inbox,
+    sagas: db.sagas,
     leadership: db.outbox.leadership,
     pool: db,
     async write(tx: MemoryTransaction, word: string) {
@@ -49,5 +51,6 @@ describe('conformance in memory', () => {
   run('outbox admin', outboxAdminSuite({ name, create }))
   run('inbox store', inboxStoreSuite({ name, features: { refusesPool: true }, create }))
   run('unit of work', unitOfWorkSuite({ name, create }))
+  run('saga store', sagaStoreSuite({ name, create }))
   run('leadership', leadershipSuite({ name, create }))
 })

@@ -13,6 +13,7 @@ embedded(
       'a duplicate at the same time may be handled when the first has rolled back',
       'one that waits for another and is told to give up is busy, and takes nothing with it',
     ],
+    sagas: ['a claim leaves out what another is writing, and a second writer waits for the first'],
     work: ['nobody sees what is not committed', 'transactions at once are separate'],
   },
   'PGlite has one session, and while a transaction is open nobody else can use it',

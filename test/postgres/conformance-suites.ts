@@ -9,6 +9,7 @@ import {
   outboxReaderSuite,
   outboxStoreSuite,
   type Suite,
+  sagaStoreSuite,
   unitOfWorkSuite,
 } from '../../src/testing/index.ts'
 import { describeWith, type FreshDatabase, freshDatabase } from '../support/services.ts'
@@ -22,7 +23,7 @@ function factory(pool: () => Pool) {
   return async () => {
     const n = ++made
     const given = pool()
-    const names = { outbox: { table: `outbox_${n}` }, inbox: { table: `inbox_${n}` } }
+    const names = { outbox: { table: `outbox_${n}` }, inbox: { table: `inbox_${n}` }, sagas: { table: `sagas_${n}` } }
     const db = (given instanceof PGlite
       ? postgres({ pool: given, ...names })
       : postgres({ pool: given, ...names })) as unknown as Postgres
@@ -32,6 +33,7 @@ function factory(pool: () => Pool) {
       work: db,
       outbox: db.outbox,
       inbox: db.inbox,
+      sagas: db.sagas,
       leadership: db.outbox.leadership,
       pool: given,
       async write(tx: unknown, word: string) {
@@ -46,7 +48,7 @@ function factory(pool: () => Pool) {
   }
 }
 
-export type Skips = Partial<Record<'store' | 'inbox' | 'work', readonly string[]>>
+export type Skips = Partial<Record<'store' | 'inbox' | 'work' | 'sagas', readonly string[]>>
 
 /** All suites. `skips` are cases that cannot be run, for the one reason given. */
 function suites(name: string, pool: () => Pool, skips: Skips = {}, reason = ''): void {
@@ -63,6 +65,7 @@ function suites(name: string, pool: () => Pool, skips: Skips = {}, reason = ''):
   run('outbox admin', outboxAdminSuite({ name, create }))
   run('inbox store', inboxStoreSuite({ name, features: { refusesPool: true }, create }, spared(skips.inbox)))
   run('unit of work', unitOfWorkSuite({ name, create }, spared(skips.work)))
+  run('saga store', sagaStoreSuite({ name, create }, spared(skips.sagas)))
   run('leadership', leadershipSuite({ name, create }))
 }
 

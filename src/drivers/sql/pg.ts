@@ -5,12 +5,13 @@ import {
   CHECKOUT_WITHIN,
   COMMIT_WITHIN,
   STATEMENT_WITHIN,
+  statementName,
   Turns,
   UNDER_WAY_WITHIN,
   unlessTold,
 } from './connection.ts'
 import { PgConnection } from './pg-connection.ts'
-import { type PgClient, type PgPool, pgResult } from './pg-shapes.ts'
+import { type PgClient, type PgPool, type PgResult, pgResult } from './pg-shapes.ts'
 import { fromPool, poolSize } from './pool.ts'
 import type { Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
 import {
@@ -35,6 +36,7 @@ export class PgDatabase implements Database<PgClient> {
   readonly poolName = NAME
   readonly within: number
   readonly #pool: PgPool
+  #pooled: boolean | undefined
 
   constructor(pool: PgPool, within = STATEMENT_WITHIN) {
     this.#pool = pool
@@ -50,10 +52,29 @@ export class PgDatabase implements Database<PgClient> {
     return poolSize(this.#pool)
   }
 
-  async query(text: string, values?: readonly SqlValue[]): Promise<SqlResult> {
+  query(text: string, values?: readonly SqlValue[]): Promise<SqlResult> {
+    return this.#query((client) => client.query(text, values as unknown[]))
+  }
+
+  prepared(name: string, text: string, values: readonly SqlValue[]): Promise<SqlResult> {
+    const query = { text, values: values as unknown[] }
+    return this.#query(async (client) =>
+      client.query((await this.#isPooled(client)) ? query : { ...query, name: statementName(name, text) }),
+    )
+  }
+
+  /** A pooler answers for a server process that is not the one it named at first. Asked once. */
+  async #isPooled(client: PgClient): Promise<boolean> {
+    if (this.#pooled !== undefined) return this.#pooled
+    const [row] = (await client.query('SELECT pg_backend_pid() AS pid')).rows as { pid: number }[]
+    this.#pooled = client.processID != null && client.processID !== row?.pid
+    return this.#pooled
+  }
+
+  async #query(send: (client: PgClient) => Promise<PgResult>): Promise<SqlResult> {
     const client = await checkOut(this.#pool, CHECKOUT_WITHIN, undefined)
     try {
-      const result = await answered(client.query(text, values as unknown[]), this.within, () => {})
+      const result = await answered(send(client), this.within, () => {})
       giveBack(client, false)
       return pgResult(result)
     } catch (error) {

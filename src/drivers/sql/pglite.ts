@@ -55,6 +55,10 @@ export class PgliteDatabase implements Database<PgliteTransaction> {
     return pgliteResult(await this.#db.query(text, values as unknown[]))
   }
 
+  prepared(_name: string, text: string, values: readonly SqlValue[]): Promise<SqlResult> {
+    return this.query(text, values)
+  }
+
   async connect(options: ConnectOptions): Promise<Connection> {
     await answered(this.#db.query('SELECT 1'), options.timeout, () => {})
     return new PgliteConnection(this.#db, options.timeout)

@@ -43,7 +43,7 @@ export interface PostgresJsReserved extends PostgresJsSql {
 export interface PostgresJsRoot extends PostgresJsSql {
   // biome-ignore lint/suspicious/noExplicitAny: the caller's own transaction type.
   begin<T>(fn: (tx: any) => T | Promise<T>): Promise<any>
-  readonly options?: { readonly max?: number }
+  readonly options?: { readonly max?: number; readonly prepare?: boolean }
   reserve(): Promise<PostgresJsReserved>
   listen(channel: string, onNotify: () => void, onListen?: () => void): Promise<{ unlisten(): Promise<void> }>
 }

@@ -32,6 +32,13 @@ export class PostgresJsDatabase implements Database<PostgresJsTransaction> {
     return postgresJsResult(await answered(query, this.within, () => {}))
   }
 
+  /** postgres.js names statements itself, and its own option says whether they may be. */
+  async prepared(_name: string, text: string, values: readonly SqlValue[]): Promise<SqlResult> {
+    const prepare = this.#sql.options?.prepare !== false
+    const query = this.#sql.unsafe(text, values as unknown[], { prepare })
+    return postgresJsResult(await answered(query, this.within, () => {}))
+  }
+
   connect(options: ConnectOptions): Promise<Connection> {
     return PostgresJsConnection.open(this.#sql, options)
   }

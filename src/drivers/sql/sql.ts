@@ -68,6 +68,8 @@ export interface Database<Tx = unknown> extends Sql {
   /** How long a statement of ours may take, in milliseconds. */
   readonly within: number
   connect(options: ConnectOptions): Promise<Connection>
+  /** Like `query`, prepared under `name`, unless a pooler would lose it. */
+  prepared(name: string, text: string, values: readonly SqlValue[]): Promise<SqlResult>
   /**
    * BEGIN, `fn`, COMMIT; ROLLBACK when it throws. The tag of the COMMIT is checked. `signal` ends the wait for a
    * connection only. `Unavailable` when there is no connection to be had, or when it is lost and `fn` throws for that.
