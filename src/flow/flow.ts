@@ -23,6 +23,9 @@ import { type Phase, Worker } from './worker.ts'
 /** How long a handler that was told to give up may take to do so before its message is given back regardless. */
 const ABORT_GRACE = 1000
 
+/** While crowded keys are left out, others that may have come are looked for this often. Milliseconds. */
+const LOOK_PAST_CROWDED = 50
+
 interface Open<D extends Delivery<Message>> {
   readonly session: Session<D>
   readonly pump: Pump<D>
@@ -208,18 +211,24 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       const count = Math.min(ask, this.#limits.count - hand.count)
       let taken: readonly D[] = []
       let useful = false
+      let without = false
+      const began = this.clock.monotonic()
       try {
         hand.beginTake()
         try {
           const next = Math.min(ask * 2, this.#limits.most)
           const demand = { count, bytes: this.#limits.bytes - hand.bytes, next }
-          const without = this.#from.features.leavesOut ? hand.lanes.crowded : undefined
-          taken = this.#checked(await session.take(without === undefined ? demand : { ...demand, without }, over))
+          const crowded = this.#from.features.leavesOut ? hand.lanes.crowded : undefined
+          without = crowded !== undefined
+          taken = this.#checked(
+            await session.take(crowded === undefined ? demand : { ...demand, without: new Set(crowded) }, over),
+          )
         } finally {
           if (over.aborted) pump.close()
           useful = pump.accept(taken)
         }
-        if (taken.length === 0 && !over.aborted) await (session.wait?.(idle, over) ?? this.clock.sleep(idle, over))
+        if (taken.length === 0 && without) await this.#untilUncrowded(pump, this.clock.monotonic() - began, over)
+        else if (taken.length === 0 && !over.aborted) await (session.wait?.(idle, over) ?? this.clock.sleep(idle, over))
         // Others of a key that stands still, given back at once: the source would give them again, and again.
         else if (!useful && hand.hasAside) await this.clock.sleep(idle, over)
         failures = 0
@@ -240,6 +249,15 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         taken.length >= count ? Math.min(ask * 2, this.#limits.most) : Math.min(this.#limits.take, this.#limits.most)
       idle = this.#limits.poll.base
     }
+  }
+
+  /**
+   * Nothing is there but keys of which enough is here. The source would say at once that there is something, and each take
+   * passes over all of it: so not before their lanes have emptied, or others may have come.
+   */
+  async #untilUncrowded({ hand }: Pump<D>, took: number, over: AbortSignal): Promise<void> {
+    const pause = Math.min(this.#limits.poll.base, Math.max(LOOK_PAST_CROWDED, 4 * took))
+    await this.#within(pause, () => hand.lanes.crowded === undefined, over)
   }
 
   /** What a source gave, if it is what a source gives. One that is no delivery costs nobody but itself. */
@@ -305,10 +323,11 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     return ended
   }
 
-  async #within(ms: number, condition: () => boolean): Promise<void> {
+  async #within(ms: number, condition: () => boolean, signal?: AbortSignal): Promise<void> {
     const timeout = new AbortController()
     const slept = this.clock.sleep(ms, timeout.signal).then(() => timeout.abort())
-    await this.#changes.until(condition, timeout.signal)
+    const over = signal === undefined ? timeout.signal : AbortSignal.any([timeout.signal, signal])
+    await this.#changes.until(condition, over)
     timeout.abort()
     await slept
   }

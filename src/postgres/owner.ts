@@ -59,7 +59,7 @@ export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
   const waiting = new Waiting(names.table.text, shard, lease, clock)
   return {
     name: shards === 1 ? names.table.text : `${names.table.text}/${shard}`,
-    features: { redelivers: true, holdsKeys: true },
+    features: { redelivers: true, holdsKeys: true, leavesOut: true },
     async open() {
       // A relay that waits keeps no connection.
       const holder = options.leadership.holder(member, shard)

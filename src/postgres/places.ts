@@ -23,6 +23,8 @@ export interface Reading {
   readonly clock: Clock
   readonly unsettled: Unsettled
   readonly sql: Record<'ready' | 'timers' | 'held' | 'keys' | 'look' | 'large' | 'writers', string>
+  /** The same, but for the keys in their last parameter. */
+  readonly sqlWithout: Record<'ready' | 'timers', string>
 }
 
 /**
@@ -84,6 +86,18 @@ export class Ready {
     return rows
   }
 
+  /**
+   * Ready rows of all but these keys. What is left out may lie anywhere between the rows that are read, so nothing is
+   * concluded for the low-water mark, and nothing is read ahead.
+   */
+  async readWithout(keys: ReadonlySet<string>, count: number): Promise<readonly Row[]> {
+    this.#ahead = undefined
+    const rows = await this.#scan(count, [], keys).rows
+    this.empty = rows.length === 0
+    this.readUpTo = rows.length < count ? Number.POSITIVE_INFINITY : numberOf(rows.at(-1)!)
+    return rows
+  }
+
   /** Where to begin now: every now and then at the very left, whatever the mark says. */
   begin(now: number): number {
     return now < this.#allAt ? this.#lowWater.value : START
@@ -104,15 +118,19 @@ export class Ready {
     await this.#asked
   }
 
-  #scan(count: number, taken: readonly Row[] = []): Scan {
-    const { clock, connection, sql, unsettled } = this.#reading
+  #scan(count: number, taken: readonly Row[] = [], without?: ReadonlySet<string>): Scan {
+    const { clock, connection, sql, sqlWithout, unsettled } = this.#reading
     const now = clock.monotonic()
     const { text, lowest, longest } = unsettled.ranges(taken)
     const begin = this.begin(now)
     if (begin === START) this.#allAt = now + SCAN_ALL_EVERY
     const { from, to } = longest ?? { from: begin, to: begin }
     const values = [String(count), text, ...[begin, from, Math.max(begin, to)].map(String)]
-    const rows = connection.read('ready', sql.ready, values).then(inOrder)
+    const asked =
+      without === undefined
+        ? connection.read('ready', sql.ready, values)
+        : connection.read('ready', sqlWithout.ready, [...values, textArray([...without])])
+    const rows = asked.then(inOrder)
     return { rows, count, age: this.#age, unsettled: lowest, safe: this.#lowWater.safe, mark: this.#lowWater.value }
   }
 
@@ -162,10 +180,14 @@ export class Timers {
     return now >= this.#next || (everywhere && now >= this.#again)
   }
 
-  async read(count: number): Promise<readonly Row[]> {
-    const { connection, sql, unsettled, clock } = this.#reading
+  async read(count: number, without?: ReadonlySet<string>): Promise<readonly Row[]> {
+    const { connection, sql, sqlWithout, unsettled, clock } = this.#reading
     this.#next = Number.POSITIVE_INFINITY
-    const rows = await connection.read('timers', sql.timers, [String(count), unsettled.ranges().text])
+    const values = [String(count), unsettled.ranges().text]
+    const rows =
+      without === undefined
+        ? await connection.read('timers', sql.timers, values)
+        : await connection.read('timers', sqlWithout.timers, [...values, textArray([...without])])
     this.#again = clock.monotonic() + READ_TIMERS_EVERY
     if (rows.length >= count) this.at(0)
     return rows
@@ -219,10 +241,10 @@ export class Held {
   }
 
   /** Some of each open key, so that none keeps the others waiting. A key that brought fewer has no more for now. */
-  async read(count: number): Promise<readonly Row[]> {
+  async read(count: number, without?: ReadonlySet<string>): Promise<readonly Row[]> {
     const { clock, connection, sql, unsettled } = this.#reading
     if (clock.monotonic() >= this.#lookAt) await this.#findOpen()
-    const keys = [...this.#open].slice(0, count)
+    const keys = [...this.#open].filter((key) => !without?.has(key)).slice(0, count)
     if (keys.length === 0) return []
     const each = Math.ceil(count / keys.length)
     for (const key of keys) this.#open.delete(key)
@@ -263,6 +285,16 @@ export function twoRanges(scan: string): string {
   const part = (between: string) => `(${scan.replace('{{between}}', () => between)})`
   const before = part('event.sequence > $3::text::bigint AND event.sequence < $4::text::bigint')
   return `${before}\nUNION ALL\n${part('event.sequence > $5::text::bigint')}\nLIMIT $1::text::int`
+}
+
+/** A scan of all keys, or of all but those that its last parameter lists. The list is read from its text once. */
+export function allKeys(scan: string): string {
+  return scan.replace('{{without}}', '')
+}
+
+export function someKeys(scan: string, parameter: number): string {
+  const keys = `((SELECT $${parameter}::text::text[])::text[])`
+  return scan.replace('{{without}}', () => ` AND (event.key IS NULL OR event.key <> ALL ${keys})`)
 }
 
 /** The places promise their own order, SQL promises none for two parts of a statement. */

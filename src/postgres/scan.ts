@@ -4,7 +4,7 @@ import type { Demand, Settlement } from '../flow/index.ts'
 import { LeftOut } from './left-out.ts'
 import { START } from './low-water.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
-import { Held, inOrder, type Reading, Ready, Timers, twoRanges } from './places.ts'
+import { allKeys, Held, inOrder, type Reading, Ready, someKeys, Timers, twoRanges } from './places.ts'
 import {
   type Decoded,
   deliveriesOf,
@@ -70,13 +70,17 @@ export class OwnerScan {
       clock,
       unsettled: new Unsettled(),
       sql: {
-        ready: names.fill(twoRanges(sql['scan-ready']), fill),
-        timers: text('scan-timers'),
+        ready: names.fill(twoRanges(allKeys(sql['scan-ready'])), fill),
+        timers: names.fill(allKeys(sql['scan-timers']), fill),
         held: text('scan-held'),
         keys: text('open-keys'),
         look: text('look'),
         large: text('large-payloads'),
         writers: text('writers'),
+      },
+      sqlWithout: {
+        ready: names.fill(twoRanges(someKeys(sql['scan-ready'], 6)), fill),
+        timers: names.fill(someKeys(sql['scan-timers'], 3), fill),
       },
     }
     this.#ready = new Ready(this.#reading, options.readsAhead, options.numbersInOrder)
@@ -109,20 +113,26 @@ export class OwnerScan {
   }
 
   /** What each place that is due has. While there are ready rows, timers get at most half, and held rows half of the rest. */
-  async #read({ count, next = 0 }: Demand, everywhere: boolean): Promise<Found> {
+  async #read({ count, next = 0, without }: Demand, everywhere: boolean): Promise<Found> {
     const { unsettled } = this.#reading
     const now = this.#clock.monotonic()
     const share = (of: number) => (this.#ready.empty ? of : (of + 1) >> 1)
     const isNew = (row: Row) => !unsettled.has(idOf(row))
     let timers: readonly Row[] = []
     let held: readonly Row[] = []
-    if (this.#timers.due(now, everywhere)) timers = (await this.#timers.read(share(count))).filter(isNew)
-    if (everywhere && this.#held.due(now)) held = (await this.#held.read(share(count - timers.length))).filter(isNew)
+    if (this.#timers.due(now, everywhere)) timers = (await this.#timers.read(share(count), without)).filter(isNew)
+    if (everywhere && this.#held.due(now))
+      held = (await this.#held.read(share(count - timers.length), without)).filter(isNew)
     if (timers.some(isInLine)) this.#ready.forget()
     // Always at least one, to notice when ready events are there again.
     const room = Math.max(1, count - timers.length - held.length)
     const factor = this.#factor
-    const ready = (await this.#ready.read(Math.ceil(room * factor), Math.ceil(next * factor))).filter(isNew)
+    const wanted = Math.ceil(room * factor)
+    const reading =
+      without === undefined
+        ? this.#ready.read(wanted, Math.ceil(next * factor))
+        : this.#ready.readWithout(without, wanted)
+    const ready = (await reading).filter(isNew)
     const upTo = this.#ready.readUpTo
     // Also one that is blocked: held before those, it would be free before them.
     const early = timers.filter((row) => isInLine(row) && numberOf(row) > upTo)

@@ -820,7 +820,7 @@ ORDER BY free.sequence LIMIT $4::text::int`,
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
+WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}{{without}}
 ORDER BY event.sequence LIMIT $1::text::int`,
   'scan-timers': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
@@ -829,7 +829,7 @@ ORDER BY event.sequence LIMIT $1::text::int`,
   THEN 't' END
 FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
-  AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
+  AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}{{without}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
   'sequence-check': `SELECT seqcache::text AS cache, seqincrement::text AS step, seqcycle AS cycles FROM pg_sequence
 WHERE seqrelid = pg_get_serial_sequence('{{outbox}}', 'sequence')::regclass`,

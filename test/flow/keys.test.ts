@@ -328,4 +328,23 @@ describe('a hot key', () => {
       await stop(clock, flow)
     },
   )
+
+  it('alone, is not asked for again and again while enough of it is here, nor is it kept waiting', async () => {
+    const clock = new FakeClock()
+    const store = new Store(clock, { features: { redelivers: true, holdsKeys: true, leavesOut: true } })
+    // As a table says: there is something, whatever a take leaves out.
+    let waits = 0
+    store.wait = async (ms, signal) => {
+      if (store.in('ready').length === 0 || ++waits > 1000) await clock.sleep(ms, signal)
+    }
+    store.addMany(500, () => 'hot')
+    const each = () => clock.sleep(5)
+    const flow = flowOf(clock, store, { each })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 500, 2600)
+    const inVain = store.events.filter((event) => event.kind === 'take' && event.given === 0)
+    // Each 50 ms, and each time that it is taken again.
+    expect(inVain.length).toBeLessThan(2500 / 50 + 100)
+    await stop(clock, flow)
+  })
 })

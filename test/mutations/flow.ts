@@ -348,4 +348,12 @@ export const mutations: Mutation[] = [
     test: 'test/flow/keys.test.ts',
     expects: 'does not keep the others waiting',
   },
+  {
+    name: 'a source that has only a crowded key is asked without a pause',
+    file: 'src/flow/flow.ts',
+    find: 'if (taken.length === 0 && without) await',
+    replace: 'if (taken.length < 0 && without) await',
+    test: 'test/flow/keys.test.ts',
+    expects: 'alone, is not asked for again and again',
+  },
 ]

@@ -1,5 +1,5 @@
 -- Ready events in order, without those that are unsettled. $1 how many, $2 text of a multirange of unsettled numbers;
--- between which numbers is said by scan.ts.
+-- between which numbers, and without which keys, is said by places.ts.
 --
 -- One statement, so one snapshot: where a later event of a key can be seen, an earlier one that was committed before it
 -- can be seen too, whatever the order in which their numbers were drawn and committed.
@@ -15,5 +15,5 @@ SELECT {{columns}},
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
 FROM {{outbox}} event
-WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
+WHERE state = 'ready' AND {{between}} AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}{{without}}
 ORDER BY event.sequence LIMIT $1::text::int

@@ -1,5 +1,5 @@
 -- Events whose time has come: scheduled, retrying, or leased by a relay that let its lease run out.
--- $1 how many, $2 text of a multirange of unsettled numbers.
+-- $1 how many, $2 text of a multirange of unsettled numbers; without which keys is said by places.ts.
 --
 -- The clock in a subquery is asked once, and so bounds the index scan; by itself it would be asked for every row that is
 -- not due yet.
@@ -11,5 +11,5 @@ SELECT {{columns}},
   THEN 't' END
 FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
-  AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}
+  AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}{{without}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int
