@@ -46,7 +46,7 @@ const loadable = [...stores, 'brokers']
 const coreBuiltins: Record<string, string> = {
   'node:diagnostics_channel': 'telemetry that costs nothing without a subscriber',
   'node:crypto': 'random ids, and name-based ids for foreign messages',
-  'node:util': 'whether something that was thrown is a Proxy',
+  'node:util': 'whether something that was thrown is a Proxy, or a promise is one of the language',
   'node:async_hooks': 'the ambient transaction (AsyncLocalStorage)',
 }
 

@@ -19,10 +19,10 @@ export const WALK: readonly string[] = [
   ...['enqueue-one', 'scan-ready', 'settle-published', 'inbox-receive'].map((name) => `src/postgres/sql/${name}.sql`),
   ...of('drivers/sql', 'sql-of', 'pg', 'pg-connection', 'transaction'),
   ...of('drivers', 'amqp', 'amqp-steady'),
-  ...of('flow', 'worker', 'flow', 'pump', 'call', 'hand', 'lanes', 'window', 'breaker', 'settler'),
-  ...of('flow', 'source', 'publisher', 'outcome', 'step', 'deadlines', 'handled'),
+  ...of('flow', 'worker', 'flow', 'pump', 'call', 'hand', 'lanes', 'window', 'settler'),
+  ...of('flow', 'source', 'publisher', 'deadlines', 'handled'),
   ...of('brokers/rabbitmq', 'broker', 'publisher', 'sender', 'encoding', 'source', 'session', 'unacked'),
-  ...of('router', 'consumer', 'router', 'handlers', 'middleware', 'batcher'),
+  ...of('router', 'consumer', 'router', 'middleware', 'outputs'),
 ]
 
 /** What users import, or what a driver's recogniser picks: nothing on the way names these. */

@@ -33,4 +33,5 @@ export {
   warnOnce,
 } from './telemetry.ts'
 export { asError, causesOf, pauseAfter } from './thrown.ts'
+export { isThenable, promiseOf } from './waiting.ts'
 export { unlessAborted, whenAborted } from './when-aborted.ts'

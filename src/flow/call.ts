@@ -1,7 +1,6 @@
 import type { Message } from '../core/index.ts'
 import type { Shift } from './deadlines.ts'
-import { checkedOutcome } from './outcome.ts'
-import { OK, type Outcome } from './publisher.ts'
+import { checkedOutcome, OK, type Outcome } from './publisher.ts'
 import type { Delivery } from './source.ts'
 
 /**

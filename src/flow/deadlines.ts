@@ -1,5 +1,5 @@
+import { setMaxListeners } from 'node:events'
 import { type Clock, WaybillError } from '../core/index.ts'
-import { sharedController } from './shared-signal.ts'
 
 /**
  * Rejects with TIMEOUT when a call takes longer than `ms`; its signal then aborts, as it does with `signal`. Once `signal` has
@@ -167,4 +167,11 @@ export class Deadlines<Work> {
 
 export function tooLong(what: string, ms: number): WaybillError {
   return new WaybillError('TIMEOUT', `${what} took longer than ${ms} ms`)
+}
+
+/** Aborts what all handlers of a session listen to. They may be more than ten, which Node would take for a leak. */
+export function sharedController(): AbortController {
+  const controller = new AbortController()
+  setMaxListeners(0, controller.signal)
+  return controller
 }

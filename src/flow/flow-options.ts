@@ -9,10 +9,47 @@ import {
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
+import type { Outcome } from './publisher.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from './retry-policy.ts'
 import type { Delivery, Source } from './source.ts'
-import type { Step } from './step.ts'
 import type { Phase } from './worker.ts'
+
+/** Handles one message: done when it returns (or what it returns resolves), failed when it throws. */
+export type HandleOne<D> = (delivery: D, signal: AbortSignal) => unknown
+
+/** Handles a batch: one outcome each, in order. A throw is a failure of all of them together: `down`. */
+export type HandleMany<D> = (
+  deliveries: readonly D[],
+  signal: AbortSignal,
+) => readonly Outcome[] | Promise<readonly Outcome[]>
+
+/** What the flow does with what it took: each on its own, or in batches of `size`. */
+export type Step<D> = EachStep<D> | BatchStep<D>
+
+export interface EachStep<D> {
+  readonly each: HandleOne<D>
+  /**
+   * Given what `each` answered, unless that is undefined; the message is done when this is. It saves a promise per
+   * message against doing the same inside `each`.
+   */
+  readonly after?: (result: unknown) => unknown
+}
+
+export interface BatchStep<D> {
+  readonly batch: HandleMany<D>
+  readonly size: number
+  /** Takes runs of one key in one call; otherwise it is given at most one message of a key at a time. */
+  readonly ordered: boolean
+}
+
+/** How a round went. */
+export interface Tally {
+  taken: number
+  done: number
+  retry: number
+  dead: number
+  release: number
+}
 
 export interface FlowSettings {
   /** How many handlers, or batches, may run at once. Default 10, or 2 batches. */

@@ -1,14 +1,21 @@
 import { type Clock, type Message, telemetry, warnOnce } from '../core/index.ts'
 import { Doubts } from './doubts.ts'
+import type { Tally } from './flow-options.ts'
 import { Handled } from './handled.ts'
 import { Lanes } from './lanes.ts'
 import type { Outcome } from './publisher.ts'
 import type { RetryPolicy } from './retry-policy.ts'
 import { Settler } from './settler.ts'
-import type { Delivery, Session, Settled, SourceFeatures } from './source.ts'
-import { DONE, RELEASE, type Settlement } from './source.ts'
-import type { Tally } from './step.ts'
-import { topicOfDelivery } from './topic.ts'
+import {
+  type Delivery,
+  DONE,
+  RELEASE,
+  type Session,
+  type Settled,
+  type Settlement,
+  type SourceFeatures,
+  topicOfDelivery,
+} from './source.ts'
 
 export interface HandSettings {
   readonly flow: string

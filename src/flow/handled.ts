@@ -1,6 +1,6 @@
 import { type Clock, type Message, telemetry } from '../core/index.ts'
 import type { Delivery, Settlement } from './source.ts'
-import { topicOfDelivery } from './topic.ts'
+import { topicOfDelivery } from './source.ts'
 
 type Result = Settlement['kind']
 

@@ -1,6 +1,14 @@
 export { Flow } from './flow.ts'
-export type { FlowOptions, FlowSettings } from './flow-options.ts'
-export { checkedOutcome, checkOutcomes, outcomeOf, publisherOf } from './outcome.ts'
+export type {
+  BatchStep,
+  EachStep,
+  FlowOptions,
+  FlowSettings,
+  HandleMany,
+  HandleOne,
+  Step,
+  Tally,
+} from './flow-options.ts'
 export {
   type FinitePipe,
   fromIterable,
@@ -12,12 +20,16 @@ export {
   sink,
 } from './pipes.ts'
 export {
+  checkedOutcome,
+  checkOutcomes,
   OK,
   type Outcome,
+  outcomeOf,
   type Publisher,
   type PublisherFeatures,
   type PublisherLike,
   type PublishFunction,
+  publisherOf,
 } from './publisher.ts'
 export type { RetryOptions } from './retry-policy.ts'
 export { type RunOptions, run, type Stoppable, shutdownSignal } from './run.ts'
@@ -32,11 +44,12 @@ export {
   type Source,
   type SourceDefaults,
   type SourceFeatures,
+  setTopic,
+  takeFrom,
+  topicOf,
+  topicOfDelivery,
 } from './source.ts'
-export type { BatchStep, EachStep, HandleMany, HandleOne, Step, Tally } from './step.ts'
-export { takeFrom } from './take-from.ts'
 export { Task, type TaskOptions } from './task.ts'
-export { setTopic, topicOf, topicOfDelivery } from './topic.ts'
 export { Waiters } from './waiters.ts'
 export { Window } from './window.ts'
 export { PHASES, type Phase, Worker } from './worker.ts'

@@ -11,9 +11,8 @@ import {
   systemClock,
   WaybillError,
 } from '../core/index.ts'
-import { checkOutcomes, outcomeOf } from './outcome.ts'
 import { type Pipe, pipe, Stock } from './pipe-buffer.ts'
-import { OK, type Outcome, type Publisher } from './publisher.ts'
+import { checkOutcomes, OK, type Outcome, outcomeOf, type Publisher } from './publisher.ts'
 import type { Demand } from './source.ts'
 
 export type { GivenUp, Pipe } from './pipe-buffer.ts'

@@ -1,4 +1,15 @@
-import type { RawMessage } from '../core/index.ts'
+import {
+  asError,
+  type Classify,
+  classifier,
+  classify,
+  classifyPublish,
+  describe,
+  LONGEST_DELAY,
+  type RawMessage,
+  RetryLater,
+  WaybillError,
+} from '../core/index.ts'
 
 /**
  * What became of one published message.
@@ -42,3 +53,86 @@ export type PublishFunction = (message: RawMessage, signal: AbortSignal) => unkn
 
 /** What may be given wherever a publisher is asked for. */
 export type PublisherLike = Publisher | PublishFunction
+
+/** What was thrown for one message says about it. The classifier may be a user's: it is shown what was thrown. */
+export function outcomeOf(thrown: unknown, kindOf: Classify = classify): Outcome {
+  const error = asError(thrown)
+  if (error instanceof RetryLater) {
+    return { kind: 'failed', error, after: error.delay, ...(error.charged ? {} : { charged: false }) }
+  }
+  const kind = kindOf(thrown)
+  if (kind === 'permanent') return { kind: 'rejected', error }
+  return kind === 'down' ? { kind, error } : { kind: 'failed', error }
+}
+
+/**
+ * The same outcome, safe to read: a publisher may be foreign. What is no outcome costs its own message an attempt, and
+ * nobody else anything.
+ */
+export function checkedOutcome(given: Outcome): Outcome {
+  if (given === OK) return given
+  const { kind, error, after, charged } = read(given)
+  if (kind === 'ok') return OK
+  if (kind === 'rejected' || kind === 'down') return { kind, error: asError(error) }
+  if (kind === 'failed') {
+    // What is no delay is not heard.
+    const pause = typeof after === 'number' && after >= 0 ? { after: Math.min(after, LONGEST_DELAY) } : {}
+    return { kind, error: asError(error), ...pause, ...(charged === false ? { charged } : {}) }
+  }
+  const text = 'the publisher returned what is no outcome; its kind must be ok, failed, rejected or down'
+  return { kind: 'failed', error: new WaybillError('BAD_PUBLISHER', text) }
+}
+
+function read(given: unknown): { kind?: unknown; error?: unknown; after?: unknown; charged?: unknown } {
+  try {
+    const { kind, error, after, charged } = given as Record<string, unknown>
+    return { kind, error, after, charged }
+  } catch {
+    return {}
+  }
+}
+
+/**
+ * A publisher from whatever was given; a plain function is called once per message, all of a batch at once, and `classify`
+ * says what its errors mean. A publisher says so itself.
+ */
+export function publisherOf(
+  given: PublisherLike,
+  name = 'function',
+  where = 'publisher',
+  classify?: Classify,
+): Publisher {
+  if (typeof given !== 'function') {
+    if (typeof given?.publish === 'function') return given
+    // Text is never shown: a URL holds a password.
+    const what = typeof given === 'string' ? 'text' : describe(given)
+    const text = `${where}: ${what} is not allowed; a publisher is an object with publish(), or an async function`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+  const kindOf = classifier(classify, classifyPublish)
+  return {
+    name: given.name || name,
+    features: {},
+    publish: (messages, signal) =>
+      Promise.all(
+        messages.map(async (message) => {
+          try {
+            await given(message, signal)
+            return OK
+          } catch (error) {
+            return outcomeOf(error, kindOf)
+          }
+        }),
+      ),
+  }
+}
+
+/** A publisher that answers fewer outcomes than messages has a bug, and guessing which is missing would lose one. */
+export function checkOutcomes(name: string, outcomes: readonly Outcome[], count: number): readonly Outcome[] {
+  if (Array.isArray(outcomes) && outcomes.length === count) return outcomes
+  const got = Array.isArray(outcomes) ? `${outcomes.length} outcomes` : 'no list of outcomes'
+  throw new WaybillError(
+    'BAD_PUBLISHER',
+    `publisher ${name} answered ${got} for ${count} messages; it must answer one each`,
+  )
+}

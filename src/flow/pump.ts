@@ -1,17 +1,13 @@
-import { asError, blameless, type Message, telemetry, Unavailable, WaybillError } from '../core/index.ts'
-import { Breaker, type BreakerSettings } from './breaker.ts'
+import { asError, blameless, type Message, promiseOf, telemetry, Unavailable, WaybillError } from '../core/index.ts'
 import { Call, downIn, failuresAmong } from './call.ts'
 import type { Changes } from './changes.ts'
-import { Deadlines, timedCall, tooLong } from './deadlines.ts'
+import { Deadlines, sharedController, timedCall, tooLong } from './deadlines.ts'
 import type { Doubt } from './doubts.ts'
+import type { HandleMany, HandleOne, Step } from './flow-options.ts'
 import { Hand, type HandSettings } from './hand.ts'
-import { outcomeOf } from './outcome.ts'
-import type { Outcome } from './publisher.ts'
-import { sharedController } from './shared-signal.ts'
-import type { Delivery, Session } from './source.ts'
-import { type HandleMany, type HandleOne, promiseOf, type Step } from './step.ts'
-import { topicOfDelivery } from './topic.ts'
-import type { Window } from './window.ts'
+import { type Outcome, outcomeOf } from './publisher.ts'
+import { type Delivery, type Session, topicOfDelivery } from './source.ts'
+import { Breaker, type BreakerSettings, type Window } from './window.ts'
 
 export interface PumpSettings<D extends Delivery<Message>> extends HandSettings, BreakerSettings {
   readonly step: Step<D>

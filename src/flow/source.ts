@@ -1,4 +1,4 @@
-import type { Message, RawMessage } from '../core/index.ts'
+import { type Local, local, type Message, type RawMessage } from '../core/index.ts'
 
 /**
  * What becomes of a delivery. The words are the same for every source.
@@ -128,4 +128,31 @@ export interface Source<D extends Delivery<Message> = Delivery> {
   readonly features: SourceFeatures
   readonly defaults?: SourceDefaults
   open(signal: AbortSignal): Promise<Session<D> | undefined>
+}
+
+const TOPIC: Local<string> = local('topic')
+
+/** Where a message is to go, as whoever sent it said. It travels beside the message, never within it. */
+export function topicOf(message: Message): string {
+  return message.local(TOPIC) ?? message.type
+}
+
+/** The topic, routing key or subject of a delivery, for logs and traces. */
+export function topicOfDelivery({ topic, message }: { topic?: string; message: Message }): string {
+  return topic ?? topicOf(message)
+}
+
+export function setTopic(message: Message, topic: string): void {
+  if (topic !== message.type) message.setLocal(TOPIC, topic)
+}
+
+/** Takes from the front of `stock` what a demand has room for, and at least one if there is any. */
+export function takeFrom<D extends Delivery>(stock: D[], { count, bytes }: Demand): D[] {
+  const most = Math.min(Math.max(1, count), stock.length)
+  let given = Math.min(1, most)
+  for (let size = stock[0]?.size ?? 0; given < most; given++) {
+    size += stock[given]!.size
+    if (size > bytes) break
+  }
+  return stock.splice(0, given)
 }

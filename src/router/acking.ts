@@ -1,5 +1,4 @@
-import { type Local, local, type Message, wholeNumber } from '../core/index.ts'
-import { isThenable } from '../flow/step.ts'
+import { isThenable, type Local, local, type Message, wholeNumber } from '../core/index.ts'
 
 /** Ack or nack of one message. Whichever comes first counts; everything later is ignored and answered `false`. */
 export interface Acking {

@@ -10,8 +10,8 @@ import {
   topicOfDelivery,
 } from '../flow/index.ts'
 import { ACKING, type Acking, acking, sharedAcking } from './acking.ts'
-import { Batcher } from './batcher.ts'
 import { type Outputs, outputList } from './middleware.ts'
+import { Batcher } from './outputs.ts'
 import type { Router } from './router.ts'
 
 /**

@@ -1,4 +1,4 @@
-import { checkOptions, type Message, oneOf, WaybillError } from '../core/index.ts'
+import { checkOptions, type Message, oneOf, patternOf, WaybillError } from '../core/index.ts'
 import { FLOW_SETTINGS } from '../flow/flow-options.ts'
 import {
   type Delivery,
@@ -9,11 +9,9 @@ import {
   type Source,
   Worker,
 } from '../flow/index.ts'
-import { Batcher } from './batcher.ts'
 import { ACK_STRATEGIES, type AckStrategy, stepOf } from './consumer.ts'
-import { type Matcher, matcherOf } from './matcher.ts'
 import type { Outputs } from './middleware.ts'
-import { rawOutputs } from './outputs.ts'
+import { Batcher, rawOutputs } from './outputs.ts'
 import { Router } from './router.ts'
 
 export interface InputOptions extends FlowSettings {
@@ -142,4 +140,18 @@ export class Engine extends Worker<number> {
 
 function passOn(message: Message): Message {
   return message
+}
+
+/** A type (`order.placed`), a pattern over its dotted parts (`order.*`, `order.#`, `*`), or a function. */
+export type Matcher = string | ((message: Message) => boolean)
+
+export function matcherOf(where: string, given: Matcher | undefined): (message: Message) => boolean {
+  if (given === undefined) return () => true
+  if (typeof given === 'function') return given
+  if (typeof given !== 'string') {
+    const text = `${where}: a matcher is an event type, a pattern such as "order.*", or a function`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+  const fits = patternOf(where, given)
+  return (message) => fits(message.type)
 }

@@ -1,7 +1,6 @@
 export { type Acking, acking, ackingOf, sharedAcking } from './acking.ts'
 export { ACK_STRATEGIES, type AckStrategy, type ConsumeOptions, Consumer } from './consumer.ts'
-export { Engine, type EngineOptions, type InputOptions, type OutputOptions } from './engine.ts'
-export { type Matcher, matcherOf } from './matcher.ts'
+export { Engine, type EngineOptions, type InputOptions, type Matcher, matcherOf, type OutputOptions } from './engine.ts'
 export { caused, correlation } from './middleware/correlation.ts'
 export { type DeadLetterOptions, deadLetter } from './middleware/dead-letter.ts'
 export { type RetryMiddlewareOptions, retry } from './middleware/retry.ts'

@@ -1,13 +1,23 @@
 import {
+  asError,
   encodeData,
   type Message,
   type RawMessage,
   Reject,
   RetryLater,
+  systemClock,
   Unavailable,
   WaybillError,
 } from '../core/index.ts'
-import type { Outcome } from '../flow/index.ts'
+import { timedCall } from '../flow/deadlines.ts'
+import {
+  checkedOutcome,
+  checkOutcomes,
+  type Outcome,
+  type Publisher,
+  type PublisherLike,
+  publisherOf,
+} from '../flow/index.ts'
 
 type Failure = Exclude<Outcome, { kind: 'ok' }>
 
@@ -30,4 +40,118 @@ export function throwUnlessSent(outcomes: readonly Outcome[], name: string): voi
 /** Typed messages are encoded on their way out; raw ones pass as they are. */
 export function rawOutputs(outputs: readonly Message[]): RawMessage[] {
   return outputs.map(encodeData)
+}
+
+/** What one handler sends: all of it arrives, or the handler fails. */
+interface PublishRequest {
+  readonly messages: readonly RawMessage[]
+  /** How many have arrived. */
+  arrived: number
+  /** How many are in the call under way. */
+  going: number
+  readonly resolve: () => void
+  readonly reject: (error: Error) => void
+}
+
+/** Largest batch given to the publisher in one call. */
+const MAX_BATCH = 1000
+
+/** How long one call of the publisher may take, in milliseconds. */
+const LONGEST = 60_000
+
+/** Publishes what many handlers send at once in common batches: while one is under way the next gathers. */
+export class Batcher {
+  readonly publisher: Publisher
+  readonly #signal = new AbortController().signal
+  #waiting: PublishRequest[] = []
+  #sending = false
+
+  constructor(where: string, to: PublisherLike) {
+    this.publisher = publisherOf(to, undefined, where)
+  }
+
+  /** Resolves when all have arrived; rejects with what the first that has not says. Throws for what cannot be encoded. */
+  readonly send = (outputs: readonly Message[]): Promise<void> => {
+    const messages = rawOutputs(outputs)
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ messages, arrived: 0, going: 0, resolve, reject })
+      if (this.#sending) return
+      this.#sending = true
+      queueMicrotask(this.#drain)
+    })
+  }
+
+  readonly #drain = async (): Promise<void> => {
+    while (this.#waiting.length > 0) {
+      let requests = this.#nextRequests()
+      while (requests.length > 0) requests = await this.#publish(requests)
+    }
+    this.#sending = false
+  }
+
+  /** One call with what may go in it. Answers who still has something to send. */
+  async #publish(requests: readonly PublishRequest[]): Promise<PublishRequest[]> {
+    const { name, features } = this.publisher
+    const messages: RawMessage[] = []
+    const keys = features.ordered ? undefined : new Set<string>()
+    for (const request of requests) fill(messages, request, keys)
+    const outcomes = await this.#outcomes(messages)
+    const left: PublishRequest[] = []
+    let at = 0
+    for (const request of requests) {
+      const failure = firstFailure(outcomes, at, request.going)
+      at += request.going
+      request.arrived += request.going
+      // What a failed one was to be followed by is not sent at all: it must not arrive before it.
+      if (failure !== undefined) request.reject(errorOf(failure, name))
+      else if (request.arrived === request.messages.length) request.resolve()
+      else left.push(request)
+    }
+    return left
+  }
+
+  async #outcomes(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
+    try {
+      const what = `publishing ${messages.length} outputs`
+      const publish = (signal: AbortSignal) => this.publisher.publish(messages, signal)
+      // All handlers wait for it: one call that hangs must not keep them for ever.
+      const outcomes = await timedCall(what, LONGEST, systemClock, this.#signal, publish)
+      return checkOutcomes(this.publisher.name, outcomes, messages.length).map(checkedOutcome)
+    } catch (error) {
+      return messages.map(() => ({ kind: 'down', error: asError(error) }))
+    }
+  }
+
+  #nextRequests(): PublishRequest[] {
+    let count = 0
+    let end = 0
+    while (end < this.#waiting.length && (end === 0 || count + this.#waiting[end]!.messages.length <= MAX_BATCH)) {
+      count += this.#waiting[end]!.messages.length
+      end++
+    }
+    return this.#waiting.splice(0, end)
+  }
+}
+
+/** Puts into the call what may go now: with `keys`, up to the first message whose key is in it already. */
+function fill(call: RawMessage[], request: PublishRequest, keys: Set<string> | undefined): void {
+  const before = call.length
+  for (let i = request.arrived; i < request.messages.length; i++) {
+    const message = request.messages[i]!
+    const key = keys === undefined ? undefined : message.key
+    if (key !== undefined) {
+      if (keys!.has(key)) break
+      keys!.add(key)
+    }
+    call.push(message)
+  }
+  request.going = call.length - before
+}
+
+function firstFailure(outcomes: readonly Outcome[], from: number, count: number) {
+  for (let i = from; i < from + count; i++) {
+    const outcome = outcomes[i]!
+    if (outcome.kind !== 'ok') return outcome
+  }
+  return undefined
 }

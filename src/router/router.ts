@@ -10,7 +10,6 @@ import {
 } from '../core/index.ts'
 import type { Delivery, Source } from '../flow/index.ts'
 import { type ConsumeOptions, Consumer } from './consumer.ts'
-import { Handlers } from './handlers.ts'
 import {
   type Context,
   checkOrder,
@@ -143,4 +142,61 @@ export class Router<Ctx extends Context = Context> {
     if (this.#chain === undefined) return
     throw new WaybillError('FROZEN', `router ${this.name}: ${what} after it has started; register everything before`)
   }
+}
+
+/** One registered handler and the event version it understands. */
+interface Registration {
+  readonly event: EventKey
+  readonly handle: Handle
+}
+
+/**
+ * Handlers by exact type, and within a type by version: one for the definition itself, which gets every version
+ * upcast to the newest, or one for each version of its own.
+ */
+class Handlers {
+  readonly #types = new Map<string, Versions>()
+
+  add(entry: Registration): void {
+    const { type, target, exact } = entry.event
+    const versions = this.#types.get(type) ?? { only: entry, all: new Map<number, Registration>() }
+    this.#types.set(type, versions)
+    if (versions.all.has(target)) {
+      const which = exact ? ` (version ${target})` : ''
+      throw new WaybillError(
+        'DUPLICATE_HANDLER',
+        `a handler for "${type}"${which} is registered already; one router handles a type once, use another router for a second handler`,
+      )
+    }
+    versions.all.set(target, entry)
+    if (versions.all.size > 1) versions.only = undefined
+  }
+
+  get types(): string[] {
+    return [...this.#types.keys()]
+  }
+
+  has(type: string): boolean {
+    return this.#types.has(type)
+  }
+
+  /** The handler of exactly this version, or else of the nearest newer one, or else of the newest there is. */
+  find(message: Message): Registration | undefined {
+    const versions = this.#types.get(message.type)
+    return versions === undefined ? undefined : (versions.only ?? pick(versions.all, message.version))
+  }
+}
+
+interface Versions {
+  /** The one there is, when there is only one. */
+  only: Registration | undefined
+  readonly all: Map<number, Registration>
+}
+
+function pick(versions: Map<number, Registration>, version: number): Registration | undefined {
+  const exact = versions.get(version)
+  if (exact !== undefined) return exact
+  const known = [...versions.keys()].sort((a, b) => a - b)
+  const newer = known.find((candidate) => candidate > version) ?? known.at(-1)
+  return newer === undefined ? undefined : versions.get(newer)
 }

@@ -1,5 +1,4 @@
-import { checkOptions, describe, type Message, promised, RetryLater, WaybillError } from '../core/index.ts'
-import { isThenable } from '../flow/step.ts'
+import { checkOptions, describe, isThenable, type Message, promised, RetryLater, WaybillError } from '../core/index.ts'
 import { type Context, caused, type Middleware, type Outputs, outputList } from '../router/index.ts'
 import type { EnqueueOptions } from './store.ts'
 import type { UnitOfWork } from './unit-of-work.ts'

@@ -4,7 +4,7 @@ import type { Mutation } from '../../scripts/mutations/mutation.ts'
 export const mutations: Mutation[] = [
   {
     name: 'a Proxy of a promise is taken for one',
-    file: 'src/flow/step.ts',
+    file: 'src/core/waiting.ts',
     find: ' && types.isPromise(value)) return value',
     replace: ' && types !== undefined) return value',
     test: 'test/flow/thenables.test.ts',

@@ -52,7 +52,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an outage is charged to whoever was in flight',
-    file: 'src/flow/outcome.ts',
+    file: 'src/flow/publisher.ts',
     find: "return kind === 'down' ? { kind, error } : ",
     replace: 'return ',
     test: 'test/flow/flow.test.ts',
@@ -205,7 +205,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a foreign thenable calls back as often as it likes',
-    file: 'src/flow/step.ts',
+    file: 'src/core/waiting.ts',
     find: '? new Promise((resolve) => resolve(value)) : undefined',
     replace: '? (value as Promise<unknown>) : undefined',
     test: 'test/flow/thenables.test.ts',

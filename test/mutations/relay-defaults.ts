@@ -62,7 +62,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'what a publish function throws is taken for success',
-    file: 'src/flow/outcome.ts',
+    file: 'src/flow/publisher.ts',
     find: 'return outcomeOf(error, kindOf)',
     replace: 'return error === undefined ? outcomeOf(error, kindOf) : OK',
     test: 'test/relay/function.test.ts',

@@ -28,7 +28,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'outputs that did not arrive are taken for sent',
-    file: 'src/router/batcher.ts',
+    file: 'src/router/outputs.ts',
     find: "    if (outcome.kind !== 'ok') return outcome\n",
     replace: '',
     test: 'test/router/consumer.test.ts',
@@ -36,7 +36,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'two outputs of a key go in one call to a publisher without order',
-    file: 'src/router/batcher.ts',
+    file: 'src/router/outputs.ts',
     find: '      if (keys!.has(key)) break\n',
     replace: '',
     test: 'test/router/consumer.test.ts',
@@ -44,7 +44,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a second handler replaces the first',
-    file: 'src/router/handlers.ts',
+    file: 'src/router/router.ts',
     find: 'if (versions.all.has(target)) {',
     replace: 'if (false) {',
     test: 'test/router/router.test.ts',
@@ -165,7 +165,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an outcome that is none keeps all outputs from being sent, for ever',
-    file: 'src/router/batcher.ts',
+    file: 'src/router/outputs.ts',
     find: '.map(checkedOutcome)',
     replace: '',
     test: 'test/router/outputs.test.ts',

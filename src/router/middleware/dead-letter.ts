@@ -1,7 +1,7 @@
 import { type Classify, checkOptions, classifier, errorSummary, telemetry } from '../../core/index.ts'
 import type { PublisherLike } from '../../flow/index.ts'
-import { Batcher } from '../batcher.ts'
 import type { Middleware } from '../middleware.ts'
+import { Batcher } from '../outputs.ts'
 
 export interface DeadLetterOptions {
   to: PublisherLike
