@@ -2,7 +2,7 @@
 //
 //   npm run build && npx tsx examples/01-router.ts
 
-import { correlation, event, Reject, Router, retry, run, timeout } from 'waybill'
+import { correlation, event, Reject, Router, repeat, run, timeout } from 'waybill'
 import { InProcessBroker } from 'waybill/in-process'
 import { z } from 'zod'
 
@@ -16,7 +16,7 @@ const broker = new InProcessBroker()
 // arrived at the broker.
 let cardReaderBusy = true
 const billing = new Router('billing')
-  .use(retry({ attempts: 3 }))
+  .use(repeat({ attempts: 3 }))
   .use(timeout('5s'))
   .use(correlation())
   .on(OrderPlaced, async ({ data }) => {

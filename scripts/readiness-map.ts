@@ -698,9 +698,9 @@ const coreRows: Chapter = {
     },
     {
       id: 'CORE-9',
-      text: 'Middleware: retry, timeout, dead-letter, correlation, tracing, metrics, logging',
+      text: 'Middleware: repeat, timeout, dead-letter, correlation, tracing, metrics, logging',
       tests: [
-        routerMiddleware('retry'),
+        routerMiddleware('repeat'),
         routerMiddleware('timeout'),
         routerMiddleware('dead-letter'),
         routerMiddleware('correlation'),

@@ -43,7 +43,7 @@ export type {
 export { Cleaner, outboxSource, Relay, RoutingRelay } from './outbox/index.ts'
 // Handling them
 export type { ConsumeOptions, Context, Handle, Middleware, Outputs, RouterOptions } from './router/index.ts'
-export { Consumer, correlation, deadLetter, Engine, Router, retry, timeout } from './router/index.ts'
+export { Consumer, correlation, deadLetter, Engine, Router, repeat, timeout } from './router/index.ts'
 // What a transaction leaves for others, and what it has handled
 export type { EnqueueOptions, InboxStore, OutboxStore, UnitOfWork } from './store/index.ts'
 export { EventCollector, inbox, outbox, saveEvents, transaction, transactional } from './store/index.ts'

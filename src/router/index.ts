@@ -3,7 +3,7 @@ export { ACK_STRATEGIES, type AckStrategy, type ConsumeOptions, Consumer } from 
 export { Engine, type EngineOptions, type InputOptions, type Matcher, matcherOf, type OutputOptions } from './engine.ts'
 export { caused, correlation } from './middleware/correlation.ts'
 export { type DeadLetterOptions, deadLetter } from './middleware/dead-letter.ts'
-export { type RetryMiddlewareOptions, retry } from './middleware/retry.ts'
+export { type RepeatOptions, repeat } from './middleware/repeat.ts'
 export { timeout } from './middleware/timeout.ts'
 export type { Context, Handle, Middleware, MiddlewareLike, Outputs, Wrap } from './middleware.ts'
 export { outputList } from './middleware.ts'

@@ -51,7 +51,7 @@ export function compose(where: string, middlewares: readonly Middleware[], inner
   )
 }
 
-/** What makes a middleware is a function too, and is taken for one when it was not called. */
+/** `.use(repeat)` instead of `.use(repeat())`: a factory is a function too. */
 function wrapped(where: string, name: string, handle: Handle): Handle {
   if (typeof handle === 'function') return handle
   throw new WaybillError(

@@ -123,8 +123,8 @@ export const mutations: Mutation[] = [
     expects: 'loses nothing',
   },
   {
-    name: 'the retry budget is never spent',
-    file: 'src/router/middleware/retry.ts',
+    name: 'the budget of repetitions is never spent',
+    file: 'src/router/middleware/repeat.ts',
     find: '          budget--\n',
     replace: '',
     test: 'test/router/middleware.test.ts',

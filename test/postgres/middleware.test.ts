@@ -5,7 +5,7 @@ import { sqlOf } from '../../src/drivers/sql/database.ts'
 import { InboxNames, PostgresInbox } from '../../src/postgres/inbox.ts'
 import { sql } from '../../src/postgres/sql.generated.ts'
 import { PostgresUnitOfWork } from '../../src/postgres/store.ts'
-import { type ConsumeOptions, deadLetter, type Middleware, Router, retry, timeout } from '../../src/router/index.ts'
+import { type ConsumeOptions, deadLetter, type Middleware, Router, repeat, timeout } from '../../src/router/index.ts'
 import { inbox, outbox, transaction, transactional } from '../../src/store/middleware.ts'
 import type { EnqueueOptions } from '../../src/store/store.ts'
 import { type ScriptedSource, scriptedSource } from '../../src/testing/index.ts'
@@ -128,7 +128,7 @@ describe.each(drivers)('middleware on $name', ({ open, single }) => {
   test('a failure and its redelivery: once in effect', async () => {
     let calls = 0
     const router = new Router('billing')
-      .use(retry({ attempts: 2, backoff: { min: '1ms', max: '1ms', jitter: '0ms' } }))
+      .use(repeat({ attempts: 2, backoff: { min: '1ms', max: '1ms', jitter: '0ms' } }))
       .use(transactional(db))
       .on(OrderPlaced, async ({ data }, { tx }) => {
         await invoice(tx, data.order)
@@ -217,7 +217,7 @@ describe.each(drivers)('middleware on $name', ({ open, single }) => {
   test.skipIf(single)('a connection killed in the middle: tried again, once in effect', async () => {
     let calls = 0
     const router = new Router('billing')
-      .use(retry({ attempts: 3, backoff: { min: '1ms', max: '1ms', jitter: '0ms' } }))
+      .use(repeat({ attempts: 3, backoff: { min: '1ms', max: '1ms', jitter: '0ms' } }))
       .use(transactional(db))
       .on(OrderPlaced, async ({ data }, { tx }) => {
         await invoice(tx, data.order)
@@ -279,11 +279,11 @@ describe('order', () => {
       [outbox(enqueueing)],
       [inbox(receiving), transaction(unit)],
       [outbox(enqueueing), transaction(unit)],
-      [transaction(unit), retry()],
+      [transaction(unit), repeat()],
       [transaction(unit), timeout('1s')],
       [transaction(unit), deadLetter({ to: async () => {} })],
       [transaction(unit), transaction(unit)],
-      [transactional(all), retry()],
+      [transactional(all), repeat()],
       [transactional(all), transaction(unit)],
       [transactional(all), inbox(receiving)],
       [transactional(all), outbox(enqueueing)],
@@ -311,9 +311,9 @@ describe('order', () => {
   test('what is right starts', async () => {
     for (const middlewares of [
       [transaction(unit)],
-      [retry(), transaction(unit), inbox(receiving)],
-      [timeout('1s'), retry(), transaction(unit), outbox(enqueueing), inbox(receiving)],
-      [retry(), transactional(all)],
+      [repeat(), transaction(unit), inbox(receiving)],
+      [timeout('1s'), repeat(), transaction(unit), outbox(enqueueing), inbox(receiving)],
+      [repeat(), transactional(all)],
     ]) {
       await (await started(...middlewares)).stop()
     }

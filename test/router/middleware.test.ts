@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest'
 import { type Message, Reject, RetryLater, Unavailable } from '../../src/core/index.ts'
-import { type Context, correlation, deadLetter, type Handle, Router, retry, timeout } from '../../src/router/index.ts'
+import { type Context, correlation, deadLetter, type Handle, Router, repeat, timeout } from '../../src/router/index.ts'
 import { collector, FakeClock, seededRandom } from '../../src/testing/index.ts'
 import { consume, context, Placed, raw, record, Sent } from './support.ts'
 
-describe('retry', () => {
+describe('repeat', () => {
   const options = { backoff: { min: '50ms', max: '1s', jitter: 0, random: seededRandom(1) } } as const
 
   /** A handler that fails as often as told, behind the middleware. */
-  function failing(times: number, error: unknown, given: Parameters<typeof retry>[0] = {}) {
+  function failing(times: number, error: unknown, given: Parameters<typeof repeat>[0] = {}) {
     const clock = new FakeClock()
     const calls: number[] = []
     const began = clock.monotonic()
@@ -17,7 +17,7 @@ describe('retry', () => {
       if (calls.length <= times) throw error
       return undefined
     }
-    const handle = retry({ ...options, clock, ...given }).wrap(next)
+    const handle = repeat({ ...options, clock, ...given }).wrap(next)
     return { clock, calls, run: (changes: Partial<Context> = {}) => Promise.resolve(handle(raw(), context(changes))) }
   }
 
@@ -60,7 +60,7 @@ describe('retry', () => {
   it('has a budget: a general failure is not multiplied', async () => {
     const clock = new FakeClock()
     let calls = 0
-    const handle = retry({ ...options, clock, budget: 20, attempts: 3 }).wrap(async () => {
+    const handle = repeat({ ...options, clock, budget: 20, attempts: 3 }).wrap(async () => {
       calls++
       throw new Error('everything fails')
     })
@@ -76,9 +76,9 @@ describe('retry', () => {
   })
 
   it('refuses what it does not know', () => {
-    expect(() => retry({ atempts: 1 } as never)).toThrow('did you mean "attempts"?')
-    expect(() => retry({ attempts: 0 })).toThrow('at least 1')
-    expect(() => retry({ backoff: { min: '-1s' as never } })).toThrow('is not a duration')
+    expect(() => repeat({ atempts: 1 } as never)).toThrow('did you mean "attempts"?')
+    expect(() => repeat({ attempts: 0 })).toThrow('at least 1')
+    expect(() => repeat({ backoff: { min: '-1s' as never } })).toThrow('is not a duration')
   })
 })
 
@@ -128,7 +128,7 @@ describe('timeout', () => {
 
   it('does not stand inside a transaction', () => {
     const tx = { name: 'tx', gives: ['transaction'], wrap: (next: Handle) => next }
-    for (const middleware of [timeout('1s'), retry(), deadLetter({ to: collector() })]) {
+    for (const middleware of [timeout('1s'), repeat(), deadLetter({ to: collector() })]) {
       expect(() => new Router('r').use(tx).use(middleware).freeze()).toThrow('must not stand inside "tx"')
     }
   })

@@ -101,12 +101,12 @@ describe('middleware', () => {
       'router r: middleware "inbox" needs a transaction; register "tx" before it (the first is outermost)',
     )
     expect(() => start(needs('inbox', 'transaction'))).toThrow('add one that gives a transaction before it')
-    expect(() => start(gives('tx', 'transaction'), refuses('retry', 'transaction'))).toThrow(
-      'middleware "retry" must not stand inside "tx"; register it before "tx"',
+    expect(() => start(gives('tx', 'transaction'), refuses('repeat', 'transaction'))).toThrow(
+      'middleware "repeat" must not stand inside "tx"; register it before "tx"',
     )
     const once = { ...gives('tx', 'transaction'), refuses: ['transaction'] }
     expect(() => start(once, once)).toThrow('router r: middleware "tx" is registered twice; once is enough')
-    start(refuses('retry', 'transaction'), gives('tx', 'transaction'), needs('inbox', 'transaction'))
+    start(refuses('repeat', 'transaction'), gives('tx', 'transaction'), needs('inbox', 'transaction'))
   })
 
   it('in the wrong order keeps a consumer from starting: nothing is opened', async () => {

@@ -13,12 +13,12 @@ import {
 } from '../../core/index.ts'
 import type { Middleware } from '../middleware.ts'
 
-export interface RetryMiddlewareOptions {
+export interface RepeatOptions {
   /** How often the handler is called in all for one delivery. Default 3. */
   attempts?: number
   /** The pause between two calls. Default 50 ms doubling to 1 s, with jitter: longer waits belong to the source. */
   backoff?: BackoffOptions
-  /** How many retries there may be for each hundred messages, so that a general failure is not multiplied. Default 20. */
+  /** How many repetitions there may be for each hundred messages, so that a general failure is not multiplied. Default 20. */
   budget?: number
   classify?: Classify
   clock?: Clock
@@ -28,17 +28,17 @@ export interface RetryMiddlewareOptions {
  * Calls the handler again at once, for failures that are over in a moment: a deadlock, a lost connection. What lasts
  * longer is for the source's own redelivery. It stands outside a transaction: an aborted one cannot be gone on with.
  */
-export function retry(options: RetryMiddlewareOptions = {}): Middleware {
-  checkOptions('retry', options, ['attempts', 'backoff', 'budget', 'classify', 'clock'])
-  const attempts = wholeNumber('retry.attempts', options.attempts ?? 3)
-  const perHundred = wholeNumber('retry.budget', options.budget ?? 20, { min: 0, max: 10_000 })
-  const delay = backoff(options.backoff, 'retry.backoff', { min: '50ms', max: '1s', jitter: '50ms' })
+export function repeat(options: RepeatOptions = {}): Middleware {
+  checkOptions('repeat', options, ['attempts', 'backoff', 'budget', 'classify', 'clock'])
+  const attempts = wholeNumber('repeat.attempts', options.attempts ?? 3)
+  const perHundred = wholeNumber('repeat.budget', options.budget ?? 20, { min: 0, max: 10_000 })
+  const delay = backoff(options.backoff, 'repeat.backoff', { min: '50ms', max: '1s', jitter: '50ms' })
   const clock = options.clock ?? systemClock
   const kindOf = classifier(options.classify)
   const most = Math.max(10, perHundred)
   let budget = most
   return {
-    name: 'retry',
+    name: 'repeat',
     refuses: ['transaction'],
     wrap: (next) => async (message, context) => {
       budget = Math.min(most, budget + perHundred / 100)
