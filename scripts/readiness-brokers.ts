@@ -212,7 +212,7 @@ export const brokerRows: Chapter = {
         sender('a failed message comes again when the answer says'),
         sender('a redirect is not followed, and refused for good'),
         sender('a pause that 503 asks for is kept: nothing is sent before its end, and nobody is charged'),
-        by('brokers/http/guard')('the guard of private networks'),
+        by('brokers/http/addresses')('the guard of private networks'),
         receiver('the answer waits for the handler'),
         receiver('refused, and nobody hears of it'),
         receiver('a body that is too large is answered 413 while it is still being sent'),

@@ -1,3 +1,5 @@
+import { type Backoff, type Clock, errorSummary, Unavailable, type WaybillError } from '../core/index.ts'
+
 /** The few methods of amqplib that we call. Whatever has them will do. */
 
 /** What `import amqp from 'amqplib'` gives. */
@@ -127,4 +129,190 @@ export function onEnd(emitter: Emitter, ended: (reason: unknown) => void): void 
     said ??= error
   })
   emitter.on('close', (error: unknown) => ended(said ?? error))
+}
+
+export interface ReconnectingAmqpSettings {
+  readonly client: AmqpClient
+  /** Nodes of one cluster, tried in turn. */
+  readonly urls: readonly string[]
+  /** What the server shows for the connection. */
+  readonly name: string
+  /** How long connecting, and any question, may take, in milliseconds. */
+  readonly timeout: number
+  /** The pause before the next attempt, after so many that failed. */
+  readonly backoff: Backoff
+  readonly clock: Clock
+}
+
+/** A connection as it is now, and what the server has said about it. */
+export interface OpenAmqp {
+  readonly connection: AmqpConnection
+  /** Aborted when it is gone. The reason says why. */
+  readonly lost: AbortSignal
+  /** Why the server takes no messages at present (an alarm of memory or disk); `undefined` when it does. */
+  readonly blocked: string | undefined
+}
+
+/**
+ * A connection that is opened when it is needed, and again when it was lost: after a pause that grows with every
+ * attempt that failed, and that everybody who asks meanwhile shares. Channels are their owners' to rebuild: what was
+ * said on a lost connection is never repeated here.
+ */
+export class ReconnectingAmqp {
+  readonly #settings: ReconnectingAmqpSettings
+  readonly #closing = new AbortController()
+  #current: Promise<OpenAmqp> | undefined
+  #failures = 0
+  /** By the monotonic clock. */
+  #notBefore = Number.NEGATIVE_INFINITY
+  #attempts = 0
+
+  constructor(settings: ReconnectingAmqpSettings) {
+    this.#settings = settings
+  }
+
+  /** The connection, once there is one. Rejects with Unavailable when the attempt fails, or on `signal`. */
+  async open(signal?: AbortSignal): Promise<OpenAmqp> {
+    if (this.#closing.signal.aborted) throw new Unavailable('the connection to RabbitMQ was closed')
+    this.#current ??= this.#connect()
+    if (signal === undefined) return await this.#current
+    return await orAborted(this.#current, signal)
+  }
+
+  /**
+   * Asks the server, within the time a question may take. A connection that does not answer is ended, unless it is
+   * blocked: then the server is not listening, and will again.
+   */
+  async ask<T>(open: OpenAmqp, what: string, work: Promise<T>): Promise<T> {
+    const { clock, timeout } = this.#settings
+    const answered = new AbortController()
+    const late = clock.sleep(timeout, answered.signal).then((): T | Promise<T> => {
+      if (answered.signal.aborted) return work
+      if (open.blocked === undefined) sever(open.connection)
+      throw new Unavailable(`RabbitMQ has not answered within ${timeout} ms: ${what}`)
+    })
+    try {
+      return await Promise.race([work, late])
+    } finally {
+      answered.abort()
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#closing.signal.aborted) return
+    this.#closing.abort(new Unavailable('the connection to RabbitMQ was closed'))
+    const open = await this.#current?.catch(() => undefined)
+    if (open === undefined || open.lost.aborted) return
+    const closing = open.connection.close().catch(() => {})
+    await this.ask(open, 'to close the connection', closing).catch(() => {})
+  }
+
+  async #connect(): Promise<OpenAmqp> {
+    const { clock, backoff, urls } = this.#settings
+    const { signal } = this.#closing
+    const pause = this.#notBefore - clock.monotonic()
+    if (pause > 0) await clock.sleep(pause, signal)
+    const url = urls[this.#attempts++ % urls.length]!
+    try {
+      if (signal.aborted) throw signal.reason
+      const connection = await this.#attempt(url)
+      if (signal.aborted) {
+        sever(connection)
+        throw signal.reason
+      }
+      return this.#watched(connection)
+    } catch (error) {
+      this.#current = undefined
+      this.#failures++
+      const after = backoff(this.#failures)
+      this.#notBefore = clock.monotonic() + after
+      throw signal.aborted ? signal.reason : connectError(url, error, after)
+    }
+  }
+
+  async #attempt(url: string): Promise<AmqpConnection> {
+    const { client, clock, timeout, name } = this.#settings
+    const socketOptions = { timeout, noDelay: true, keepAlive: true, clientProperties: { connection_name: name } }
+    const connecting = client.connect(url, socketOptions)
+    const done = new AbortController()
+    // A server that accepts and then says nothing is given up too; what still comes of it is not wanted.
+    const late = clock.sleep(timeout + 1000, done.signal).then((): Promise<AmqpConnection> => {
+      if (done.signal.aborted) return connecting
+      connecting.then(sever, () => {})
+      throw new Unavailable(`no answer within ${timeout} ms`)
+    })
+    try {
+      return await Promise.race([connecting, late])
+    } finally {
+      done.abort()
+    }
+  }
+
+  #watched(connection: AmqpConnection): OpenAmqp {
+    const { clock, backoff } = this.#settings
+    const lost = new AbortController()
+    const open = { connection, lost: lost.signal, blocked: undefined as string | undefined }
+    const current = this.#current
+    const since = clock.monotonic()
+    connection.on('blocked', (reason: string) => {
+      open.blocked = reason || 'no reason given'
+    })
+    connection.on('unblocked', () => {
+      open.blocked = undefined
+    })
+    onEnd(connection, (error) => {
+      if (this.#current === current) this.#current = undefined
+      // One that goes as soon as it has come is as good as one that did not come.
+      const lived = clock.monotonic() - since
+      this.#failures = lived > backoff(this.#failures + 1) ? 1 : this.#failures + 1
+      const after = backoff(this.#failures)
+      this.#notBefore = clock.monotonic() + after
+      const why = error === undefined ? 'it was closed' : serverSaid(error)
+      lost.abort(new Unavailable(`the connection to RabbitMQ is lost: ${why}`, { cause: error, after }))
+    })
+    return open
+  }
+}
+
+/** Ends a connection without asking: for those whose server does not answer. */
+function sever(connection: AmqpConnection): void {
+  const { stream } = (connection.connection ?? {}) as { stream?: { destroy?(error: Error): void } }
+  // With an error, since that is what amqplib listens for.
+  if (typeof stream?.destroy === 'function') stream.destroy(new Error('given up: the server does not answer'))
+  else connection.close().catch(() => {})
+}
+
+async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  if (signal.aborted) throw signal.reason
+  let onAbort = () => {}
+  const aborted = new Promise<never>((_, reject) => {
+    onAbort = () => reject(signal.reason)
+    signal.addEventListener('abort', onAbort, { once: true })
+  })
+  try {
+    return await Promise.race([work, aborted])
+  } finally {
+    signal.removeEventListener('abort', onAbort)
+  }
+}
+
+/** What went wrong and what to look at. Never with the password. */
+function connectError(url: string, error: unknown, after: number): WaybillError {
+  const { protocol, host, pathname, username } = new URL(url)
+  const where = `${protocol}//${host}${pathname}`
+  const text = error instanceof Error ? error.message : String(error)
+  const because = (advice: string) =>
+    new Unavailable(`cannot connect to RabbitMQ at ${where}: ${advice}`, { cause: error, after })
+  if (/ACCESS[-_]REFUSED|\b403\b/.test(text)) {
+    return because(`user ${JSON.stringify(username || 'guest')} was refused; check name, password and permissions`)
+  }
+  if (/NOT[-_]ALLOWED|\b530\b|Expected ConnectionOpenOk/.test(text)) {
+    const vhost = decodeURIComponent(pathname.slice(1)) || '/'
+    return because(`the virtual host ${JSON.stringify(vhost)} does not exist, or this user may not use it`)
+  }
+  const code = (error as { code?: unknown } | undefined)?.code
+  if (protocol === 'amqps:' && /SSL|TLS|EPROTO|socket disconnected/i.test(`${String(code)} ${text}`)) {
+    return because(`no TLS there (${errorSummary(error)}); use amqp:, or the port for TLS (5671 mostly)`)
+  }
+  return because(errorSummary(error))
 }

@@ -1,6 +1,6 @@
 import { checkOptions, type Duration, milliseconds, WaybillError } from '../core/index.ts'
+import { has } from '../drivers/has.ts'
 import { databaseOf, type EmbeddedOf, type PoolOf, type SqlRootOf } from '../drivers/sql/database.ts'
-import { has } from '../drivers/sql/recognise.ts'
 import type { Database } from '../drivers/sql/sql.ts'
 import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { PostgresInbox, type PostgresInboxOptions } from './inbox.ts'

@@ -2,9 +2,8 @@ import { describe, WaybillError } from '../core/index.ts'
 import { listOf, numberOf, type RedisReply, textOf } from '../drivers/redis/redis.ts'
 import type { Action, OutboxEntry, OutboxFilter, State } from '../outbox/admin.ts'
 import { checkFilter, SHOWN, statesOf } from '../outbox/admin-checks.ts'
-import { idOf } from './lease.ts'
-import { outboxScripts } from './outbox-scripts.ts'
-import { type Header, headerOf } from './row.ts'
+import { type Header, headerOf, idOf } from './row.ts'
+import { outboxScripts } from './scripts.ts'
 import type { Shard } from './shards.ts'
 
 const PAGE = 200

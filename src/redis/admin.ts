@@ -36,9 +36,8 @@ import {
   replayOf,
 } from '../outbox/admin-checks.ts'
 import { matchOf, type Row, readCursor, rowOf, rowsOf, shownOf } from './admin-filter.ts'
-import { idOf } from './lease.ts'
-import { outboxScripts } from './outbox-scripts.ts'
-import { messageOf } from './row.ts'
+import { idOf, messageOf } from './row.ts'
+import { outboxScripts } from './scripts.ts'
 import type { Shard, Shards } from './shards.ts'
 
 const SAMPLE = 10

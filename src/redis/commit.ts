@@ -1,5 +1,5 @@
 import { telemetry, Unavailable, WaybillError } from '../core/index.ts'
-import type { SteadyRedis } from '../drivers/redis/reconnecting.ts'
+import type { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
 import {
   isServerTrouble,
   isWrongServer,
@@ -14,12 +14,12 @@ import { type Copies, copiedScript } from '../drivers/redis/wait.ts'
 import { commitUnknown } from '../drivers/sql/transaction.ts'
 import { answersOf, type Line, Together } from './call-batcher.ts'
 import type { KeyType } from './commands.ts'
-import { commitScripts } from './steps.ts'
+import { commitScripts } from './scripts.ts'
 import type { Unit } from './unit.ts'
 
 export interface CommitSettings {
   readonly name: string
-  readonly redis: SteadyRedis
+  readonly redis: ReconnectingRedis
   readonly line: Line
   /** How many replicas must have it before it counts as committed. */
   readonly copies: Copies

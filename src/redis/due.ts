@@ -13,10 +13,9 @@ import { checkSameSlot } from '../drivers/redis/slot.ts'
 import type { EnqueueOptions } from '../store/store.ts'
 import { DueWorker, type DueWorkerOptions } from './due-worker.ts'
 import type { RedisOutbox } from './outbox.ts'
-import { outboxScripts } from './outbox-scripts.ts'
 import { enqueueArgs } from './row.ts'
+import { outboxScripts, type StepName } from './scripts.ts'
 import type { Shard } from './shards.ts'
-import type { StepName } from './steps.ts'
 import { type RedisTx, unitOf } from './unit.ts'
 
 export interface DueOptions {

@@ -10,7 +10,7 @@ export { type Decided, DueWorker, type DueWorkerOptions } from './due-worker.ts'
 export { RedisInbox, type RedisInboxOptions } from './inbox.ts'
 export { RedisOutbox, type RedisOutboxOptions, redisOutbox } from './outbox.ts'
 export { OutboxRepair, type Repaired, type RepairOptions } from './repair.ts'
-export { type Redis, type RedisOptions, redis } from './store.ts'
+export { type Redis, type RedisOptions, RedisUnitOfWork, redis } from './store.ts'
 export {
   type OutboxEncode,
   RedisStreamOutbox,
@@ -18,4 +18,3 @@ export {
   type StreamOutboxOptions,
 } from './stream-outbox.ts'
 export type { RedisTx, RedisWord, RedisWrites } from './unit.ts'
-export { RedisUnitOfWork } from './unit-of-work.ts'

@@ -1,20 +1,12 @@
 import { errorSummary, type RawMessage, telemetry, uuidv7, WaybillError } from '../core/index.ts'
-import type { SteadyRedis } from '../drivers/redis/reconnecting.ts'
+import { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
 import { listOf, numberOf, type RedisArg, textOf } from '../drivers/redis/redis.ts'
-import {
-  type Delivery,
-  type Demand,
-  RELEASE,
-  type Session,
-  type Settled,
-  type Settlement,
-  Waiters,
-} from '../flow/index.ts'
-import type { ReaderOptions } from '../outbox/reader.ts'
-import type { Hints } from './outbox-hints.ts'
-import { outboxScripts } from './outbox-scripts.ts'
-import { messageOf } from './row.ts'
-import type { Shard } from './shards.ts'
+import { type Delivery, type Demand, RELEASE, type Session, type Settled, type Source, Waiters } from '../flow/index.ts'
+import type { Reader, ReaderOptions } from '../outbox/reader.ts'
+import type { Hints } from './outbox.ts'
+import { idOf, messageOf, wordsOf } from './row.ts'
+import { outboxScripts } from './scripts.ts'
+import type { Shard, Shards } from './shards.ts'
 
 export interface OutboxDelivery extends Delivery {
   readonly part: Part
@@ -26,7 +18,7 @@ export interface OutboxDelivery extends Delivery {
 /** A shard over a connection of the session's own. */
 export interface Part {
   readonly shard: Shard
-  readonly connection: SteadyRedis
+  readonly connection: ReconnectingRedis
 }
 
 export interface SessionSettings extends ReaderOptions {
@@ -263,23 +255,74 @@ export class OutboxSession implements Session<OutboxDelivery> {
   }
 }
 
-/** A member is its sequence in 16 digits and the event id. */
-export function idOf(member: string): string {
-  return member.slice(16)
+export interface Readable {
+  readonly name: string
+  readonly shards: Shards
+  readonly hints: Hints
 }
 
-function wordsOf(settlement: Settlement): string[] {
-  switch (settlement.kind) {
-    case 'retry':
-      return [
-        'retry',
-        String(Math.ceil(settlement.after)),
-        settlement.charged ? '1' : '0',
-        errorSummary(settlement.error),
-      ]
-    case 'dead':
-      return ['dead', '0', '1', settlement.reason]
-    default:
-      return ['release', '0', '0', '']
+const KEYS_AT_ONCE = 500
+
+/**
+ * A relay's part in reading the outbox. Relays compete: each claims what it takes, and of a key only the first can be
+ * claimed, so that order is kept without an owner. All of them read all shards.
+ */
+export class RedisReader implements Reader {
+  readonly #source: Source<OutboxDelivery>
+  #told: (() => void) | undefined
+
+  constructor(of: Readable, options: ReaderOptions) {
+    if (options.reader === 'owner') {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        'Relay: reader: "owner" is not for an outbox on Redis: relays compete there, and order per key is kept; leave it out',
+      )
+    }
+    if (options.shards !== 1) {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `Relay: shards: ${options.shards} is not for an outbox on Redis: it has as many as the stores it was given; leave it out`,
+      )
+    }
+    this.#source = {
+      name: of.name,
+      features: { redelivers: true, holdsKeys: true },
+      open: () => open(of, options),
+    }
+    this.#told = () => {
+      const why = 'relays on Redis compete, and keep order per key'
+      telemetry['relay.reader'].publish({ table: of.name, reader: 'lease', shards: of.shards.all.length, why })
+    }
+  }
+
+  async share(): Promise<readonly Source[]> {
+    this.#told?.()
+    this.#told = undefined
+    return [this.#source as unknown as Source]
+  }
+
+  async close(): Promise<void> {}
+}
+
+async function open({ name, shards, hints }: Readable, options: ReaderOptions): Promise<OutboxSession> {
+  const timeout = Math.max(1000, options.lease / 3)
+  const parts: Part[] = shards.all.map((shard) => {
+    const connection = new ReconnectingRedis(shard.store.client, { timeout, name: `waybill-relay-${shard.store.tag}` })
+    return { connection, shard: shard.over(connection) }
+  })
+  try {
+    await Promise.all(parts.map(({ connection }) => connection.connection()))
+    if (options.deadKey === 'continue') await Promise.all(parts.map(openKeys))
+  } catch (error) {
+    await Promise.all(parts.map(({ connection }) => connection.close()))
+    throw error
+  }
+  return new OutboxSession({ ...options, name, hints }, parts)
+}
+
+/** Keys that an earlier relay has left waiting for their dead. */
+async function openKeys({ shard }: Part): Promise<void> {
+  while (numberOf(await shard.run(outboxScripts.open, [String(KEYS_AT_ONCE)])) > 0) {
+    // The next page.
   }
 }

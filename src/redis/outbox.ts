@@ -5,11 +5,10 @@ import { checkEnqueueOptions, enqueueArguments, topicFunction } from '../store/e
 import type { EnqueueOptions, OutboxStore } from '../store/store.ts'
 import { RedisOutboxAdmin } from './admin.ts'
 import { Together } from './call-batcher.ts'
-import { Hints } from './outbox-hints.ts'
-import { outboxScripts } from './outbox-scripts.ts'
-import { RedisReader } from './reader.ts'
+import { RedisReader } from './lease.ts'
 import { OutboxRepair, type RepairOptions } from './repair.ts'
 import { type Entry, enqueueArgs, entryOf } from './row.ts'
+import { outboxScripts } from './scripts.ts'
 import { type Shard, Shards } from './shards.ts'
 import type { Redis } from './store.ts'
 import { type RedisTx, type Unit, unitOf } from './unit.ts'
@@ -186,4 +185,18 @@ function bytesOf(entries: readonly Entry[]): number {
 
 function receipts(entries: readonly Entry[], single: boolean): string | string[] {
   return single ? entries[0]!.id : entries.map(({ id }) => id)
+}
+
+/** Tells relays of this process that something was committed, so that they need not wait for their next poll. */
+export class Hints {
+  readonly #listeners = new Set<() => void>()
+
+  listen(listener: () => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  tell(): void {
+    for (const listener of this.#listeners) listener()
+  }
 }

@@ -10,7 +10,7 @@ import {
 } from '../core/index.ts'
 import { listOf, numberOf, textOf } from '../drivers/redis/redis.ts'
 import { Task } from '../flow/index.ts'
-import { outboxScripts } from './outbox-scripts.ts'
+import { outboxScripts } from './scripts.ts'
 import type { Shard, Shards } from './shards.ts'
 
 export interface RepairOptions {

@@ -1,6 +1,6 @@
-import { eventUuid, isUuid, Message, type RawMessage, WaybillError } from '../core/index.ts'
+import { errorSummary, eventUuid, isUuid, Message, type RawMessage, WaybillError } from '../core/index.ts'
 import type { RedisArg } from '../drivers/redis/redis.ts'
-import { setTopic } from '../flow/index.ts'
+import { type Settlement, setTopic } from '../flow/index.ts'
 import { checkedEvent } from '../store/enqueue.ts'
 import type { EnqueueOptions } from '../store/store.ts'
 import { checkStored, extensionsOf, type StoredAttributes, storedAttributes } from '../store/stored-attributes.ts'
@@ -120,4 +120,26 @@ export function enqueueArgs(entries: readonly Entry[]): RedisArg[] {
     due === undefined ? '' : String(due),
     body,
   ])
+}
+
+/** A member is its sequence in 16 digits and the event id. */
+export function idOf(member: string): string {
+  return member.slice(16)
+}
+
+/** A settlement as outbox-settle.lua takes it. */
+export function wordsOf(settlement: Settlement): string[] {
+  switch (settlement.kind) {
+    case 'retry':
+      return [
+        'retry',
+        String(Math.ceil(settlement.after)),
+        settlement.charged ? '1' : '0',
+        errorSummary(settlement.error),
+      ]
+    case 'dead':
+      return ['dead', '0', '1', settlement.reason]
+    default:
+      return ['release', '0', '0', '']
+  }
 }

@@ -1,5 +1,5 @@
 import { describe, WaybillError } from '../core/index.ts'
-import type { SteadyRedis } from '../drivers/redis/reconnecting.ts'
+import type { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
 import {
   isKind,
   type RedisArg,
@@ -18,7 +18,7 @@ import type { Unit } from './unit.ts'
 export interface ShardStore {
   readonly tag: string
   readonly client: RedisClient
-  readonly connection: SteadyRedis
+  readonly connection: ReconnectingRedis
   readonly copies: Copies
 }
 

@@ -4,19 +4,63 @@ import {
   type Duration,
   describe,
   milliseconds,
+  promised,
   systemClock,
   WaybillError,
 } from '../core/index.ts'
 import { type DurabilityOptions, durabilityOf } from '../drivers/redis/checks.ts'
 import { type RedisLike, redisOf } from '../drivers/redis/recognise.ts'
-import { SteadyRedis } from '../drivers/redis/reconnecting.ts'
+import { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
 import type { RedisClient } from '../drivers/redis/redis.ts'
 import type { Copies } from '../drivers/redis/wait.ts'
 import type { Phase, Stoppable } from '../flow/index.ts'
+import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { checkedClient } from './checks.ts'
+import { type CommitSettings, Commits } from './commit.ts'
 import { RedisInbox, type RedisInboxOptions } from './inbox.ts'
 import { RedisStreamOutbox, type StreamOutboxOptions } from './stream-outbox.ts'
-import { RedisUnitOfWork } from './unit-of-work.ts'
+import { type Ending, type RedisTx, transactionOf, Unit, type UnitSettings } from './unit.ts'
+
+export interface UnitOfWorkSettings extends CommitSettings {
+  readonly unit: UnitSettings
+}
+
+/**
+ * Units of work on Redis. Commands are queued, and run in one step when the function returns; when it throws they are
+ * dropped. Nothing is sent before, and nothing is locked: what is read by other means may have changed by then.
+ */
+export class RedisUnitOfWork extends AmbientUnitOfWork<RedisTx> {
+  constructor(settings: UnitOfWorkSettings) {
+    const commits = new Commits(settings)
+    super((fn) => {
+      const unit = new Unit(settings.unit)
+      const failed = (error: unknown, ending: Ending) =>
+        ended(unit, ending, () => {
+          throw error
+        })
+      return promised(() => fn(transactionOf(unit))).then(
+        (value) => {
+          unit.close()
+          const committed = () => ended(unit, 'committed', () => value)
+          const committing = commits.commit(unit)
+          return committing === undefined
+            ? committed()
+            : committing.then(committed, (error) => failed(error, 'unknown'))
+        },
+        (error: unknown) => {
+          unit.close()
+          return failed(error, 'discarded')
+        },
+      )
+    })
+  }
+}
+
+/** Most units have nothing to wait for. */
+function ended<T>(unit: Unit, ending: Ending, then: () => T): T | Promise<T> {
+  const waits = unit.ended(ending)
+  return waits === undefined ? then() : waits.then(then)
+}
 
 export interface RedisOptions {
   /** A client of ioredis or node-redis. Its settings are used; the connection is opened anew, and is ours. */
@@ -48,7 +92,7 @@ export class Redis extends RedisUnitOfWork implements Stoppable {
   readonly inbox: RedisInbox
   readonly outbox: RedisStreamOutbox
   /** The connection, for what belongs to the same store. */
-  readonly connection: SteadyRedis
+  readonly connection: ReconnectingRedis
   readonly client: RedisClient
   readonly tag: string
   /** How many replicas must have what is written before it counts. */
@@ -71,7 +115,7 @@ export class Redis extends RedisUnitOfWork implements Stoppable {
     const own = (name: string) => `{${tag}}:${name}`
     const key = (name: string) => given.keyPrefix + name
     const client = checkedClient(given, `redis ${tag}`, key(own('')), durability)
-    const connection = new SteadyRedis(client, { timeout, name: `waybill-${tag.replace(/\s/g, '-')}` })
+    const connection = new ReconnectingRedis(client, { timeout, name: `waybill-${tag.replace(/\s/g, '-')}` })
     const clock = options.clock ?? systemClock
     const line = { calls: 0 }
     const settings = { name: tag, redis: connection, line, own: (name: string) => key(own(name)), clock }

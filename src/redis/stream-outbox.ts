@@ -1,7 +1,6 @@
 import { toStructured } from '../cloudevents/index.ts'
 import { checkOptions, describe, encodeData, type Message, type RawMessage, WaybillError } from '../core/index.ts'
-import { ENTRY_EVENT, ENTRY_TOPIC } from '../drivers/redis/entry.ts'
-import type { RedisArg } from '../drivers/redis/redis.ts'
+import { ENTRY_EVENT, ENTRY_TOPIC, type RedisArg } from '../drivers/redis/redis.ts'
 import { checkEvent, enqueueArguments, topicFunction } from '../store/enqueue.ts'
 import type { EnqueueOptions } from '../store/store.ts'
 import { type RedisTx, unitOf } from './unit.ts'

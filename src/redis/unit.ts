@@ -4,7 +4,7 @@ import type { RedisArg, RedisReply } from '../drivers/redis/redis.ts'
 import { sameSlot } from '../drivers/redis/slot.ts'
 import { Guard } from '../drivers/sql/transaction.ts'
 import { type KeyType, keyPlaces, type Rule, WRITE_COMMANDS, type WriteCommand, writeOf } from './commands.ts'
-import type { StepName } from './steps.ts'
+import type { StepName } from './scripts.ts'
 
 /** A word of a command. Numbers are written in decimal. */
 export type RedisWord = string | number | Buffer
@@ -23,7 +23,7 @@ export interface RedisTx extends RedisWrites<void> {
   command(name: WriteCommand | Uppercase<WriteCommand>, key: string, ...words: RedisWord[]): void
 }
 
-/** A function of Lua that takes part in the commit; how one is made is said in steps.ts. */
+/** A function of Lua that takes part in the commit; how one is made is said in scripts.ts. */
 export interface NamedStep {
   readonly step: StepName
   /** As the server has them: see `UnitSettings.key`. */

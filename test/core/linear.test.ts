@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { bytesOf } from '../../src/brokers/http/addresses.ts'
-import { delayOf } from '../../src/brokers/http/answer.ts'
+import { delayOf } from '../../src/brokers/http/request.ts'
 import { contentMode, fromBinary, fromStructured } from '../../src/cloudevents/index.ts'
 import {
   classify,

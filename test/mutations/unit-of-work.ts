@@ -40,7 +40,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a broken client goes back into the pool',
-    file: 'src/drivers/sql/pg-connection.ts',
+    file: 'src/drivers/sql/pg.ts',
     find: 'if (!isStatementError(error)) this.#onError(error)',
     replace: 'void isStatementError',
     test: database,
@@ -75,7 +75,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a pooler is not noticed',
-    file: 'src/drivers/sql/pg-connection.ts',
+    file: 'src/drivers/sql/pg.ts',
     find: 'client.processID !== row?.pid',
     replace: 'false',
     test: broken,

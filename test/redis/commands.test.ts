@@ -85,20 +85,24 @@ const ELSEWHERE: Record<string, { times: number; are: string[] }> = {
   'redis/unit.ts': { times: 1, are: [] },
   'redis/lua/outbox-repair.lua': { times: 1, are: ['HSCAN', 'ZSCAN'] },
   'brokers/redis-streams/dead-letters.ts': { times: 1, are: ['xrange'] },
-  'brokers/redis-streams/reader.ts': { times: 1, are: ['xreadgroup'] },
-  'drivers/redis-checks.ts': { times: 2, are: ['exists', 'config', 'command'] },
-  'drivers/redis-wait.ts': { times: 1, are: ['evalsha', 'eval', 'wait'] },
+  'brokers/redis-streams/pull.ts': { times: 1, are: ['xreadgroup'] },
+  'drivers/redis/checks.ts': { times: 2, are: ['exists', 'config', 'command'] },
+  'drivers/redis/wait.ts': { times: 1, are: ['evalsha', 'eval', 'wait'] },
   // Hands on what it is given.
-  'drivers/redis-steady.ts': { times: 2, are: [] },
+  'drivers/redis/reconnecting.ts': { times: 2, are: [] },
 }
 
 describe('commands as they are written', () => {
-  const lua = ['redis/lua', 'brokers/redis-streams/lua', 'drivers/lua'].flatMap((folder) => filesOf(folder, '.lua'))
+  const lua = ['redis/lua', 'brokers/redis-streams/lua', 'drivers/redis/lua'].flatMap((folder) =>
+    filesOf(folder, '.lua'),
+  )
   const typescript = [
     ...filesOf('redis', '.ts'),
     ...filesOf('brokers/redis-streams', '.ts'),
     // Other than those that are drivers of a client.
-    ...filesOf('drivers', '.ts').filter(([path]) => /redis-(checks|connection|node|steady|wait)/.test(path)),
+    ...filesOf('drivers/redis', '.ts').filter(([path]) =>
+      /\/(checks|connection|node-redis|reconnecting|wait)\.ts$/.test(path),
+    ),
   ]
   const all = [
     ...lua.map(([path, text]) => ({ path, text, commands: calledIn(text) })),

@@ -13,8 +13,8 @@ import {
   wholeNumber,
 } from '../../core/index.ts'
 import { topicOf } from '../../flow/index.ts'
+import { Guard, type Lookup } from './addresses.ts'
 import { MODES, type Mode } from './encoding.ts'
-import { Guard, type Lookup } from './guard.ts'
 import { type Secret, secretsOf } from './signature.ts'
 
 /** Where a message goes, by what it is and by the topic it was given. */

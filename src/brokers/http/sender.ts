@@ -3,13 +3,10 @@ import { Agent as PlainAgent } from 'node:http'
 import { Agent as SecureAgent } from 'node:https'
 import { asError, encodeData, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
 import { type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
-import { type Judged, judge } from './answer.ts'
-import { Bag } from './bag.ts'
-import { Deadlines } from './deadlines.ts'
+import { Bag, Deadlines } from './deadlines.ts'
 import { type Encoded, encode } from './encoding.ts'
-import { post, type Target, targetOf } from './request.ts'
+import { type Judged, judge, post, type Target, targetOf } from './request.ts'
 import { type HttpSenderOptions, type SenderSettings, senderSettings } from './sender-options.ts'
-import { Slots } from './slots.ts'
 
 /** What the messages of one call share: once the destination is away, the rest is not tried. */
 interface Call {
@@ -170,4 +167,25 @@ function failure(error: unknown, host: string, fixed: boolean): Judged {
 /** `to: httpSender({ url, secrets })`: see HttpSender. */
 export function httpSender(options: HttpSenderOptions): HttpSender {
   return new HttpSender(options)
+}
+
+/** So many at a time, in the order they asked. */
+export class Slots {
+  #free: number
+  readonly #waiting: (() => void)[] = []
+
+  constructor(count: number) {
+    this.#free = count
+  }
+
+  /** Resolves with the way to give it back. */
+  async take(): Promise<() => void> {
+    if (this.#free > 0) this.#free--
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
+    return () => {
+      const next = this.#waiting.shift()
+      if (next === undefined) this.#free++
+      else next()
+    }
+  }
 }

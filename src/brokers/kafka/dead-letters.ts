@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { checkOptions, type RawMessage, systemClock, Unavailable, wholeNumber } from '../../core/index.ts'
 import type { KafkaHeaders, KafkaPlace, KafkaRecord, OutgoingRecord } from '../../drivers/kafka/kafka.ts'
 import { ONLY_FOR, textOf } from './encoding.ts'
-import type { GroupSettings } from './group.ts'
+import type { GroupSettings } from './member.ts'
 import type { BadRecord } from './partition.ts'
 
 /** A record that was given up: as it was, and why. */

@@ -4,8 +4,7 @@ import { type Demand, type Session, type Settled, Waiters } from '../../flow/ind
 import { Commits } from './commits.ts'
 import { letterOf } from './dead-letters.ts'
 import type { Generation } from './generation.ts'
-import type { GroupSettings } from './group.ts'
-import type { Member, MemberListener } from './member.ts'
+import type { GroupSettings, Member, MemberListener } from './member.ts'
 import type { BadRecord, KafkaDelivery, Partition } from './partition.ts'
 
 /**

@@ -1,6 +1,5 @@
-import type { KafkaAdmin, NewTopic } from '../../drivers/kafka/kafka.ts'
-import { refusal } from '../../drivers/kafka/kafka.ts'
-import type { TopicShape } from './group.ts'
+import { type KafkaAdmin, type NewTopic, refusal } from '../../drivers/kafka/kafka.ts'
+import type { TopicShape } from './member.ts'
 
 /**
  * Dead letters are kept until a person has looked at them, and have more to say than the records they were. One

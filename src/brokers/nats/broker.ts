@@ -22,7 +22,7 @@ import {
   type NatsStreamOptions,
   nanoseconds,
   streamConfig,
-} from './settings.ts'
+} from './setup.ts'
 import { NatsSource } from './source.ts'
 
 export interface NatsOptions {

@@ -5,8 +5,8 @@ import type { Delivery } from '../../flow/index.ts'
 import { type JetStreamApi, NO_MESSAGE, NO_STREAM, parsed, type StoredMessage } from './api.ts'
 import { letterHeaders } from './dead-letters.ts'
 import type { NatsDecode } from './encoding.ts'
-import type { Held } from './held.ts'
-import { NANOSECONDS } from './settings.ts'
+import type { Held } from './intake.ts'
+import { NANOSECONDS } from './setup.ts'
 
 /** A source's options, checked, with their defaults. Times are milliseconds. */
 export interface GroupSettings {

@@ -4,8 +4,7 @@ import { headerBytes, JetStreamError, NoResponders } from '../../drivers/nats/na
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { JetStreamApi, parsed, type StreamConfig } from './api.ts'
 import { messageId, type NatsEncode } from './encoding.ts'
-import { covers } from './settings.ts'
-import { ensureStream } from './setup.ts'
+import { covers, ensureStream } from './setup.ts'
 
 /** So many, and so many bytes, may be on their way at once. */
 const IN_FLIGHT = 1000
@@ -90,7 +89,7 @@ export class NatsPublisher implements Publisher {
 
   async #link(): Promise<NatsLink> {
     const { client, prefix, name, stream, create } = this.#settings
-    const link = await client.steady()
+    const link = await client.shared()
     if (link.broken !== undefined) throw link.broken
     if (!this.#checked.has(link))
       await ensureStream(new JetStreamApi(link, prefix), `publisher ${name}`, stream, create)

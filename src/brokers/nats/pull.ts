@@ -2,7 +2,7 @@ import { Unavailable } from '../../core/index.ts'
 import type { NatsMessage, NatsSubscription } from '../../drivers/nats/nats.ts'
 import type { JetStreamApi } from './api.ts'
 import type { GroupSettings } from './member.ts'
-import { NANOSECONDS } from './settings.ts'
+import { NANOSECONDS } from './setup.ts'
 
 export interface ReaderEvents {
   /** A message, ours from now on. `asked` is when it was asked for: it was delivered then or later. */

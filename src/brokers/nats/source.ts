@@ -4,9 +4,7 @@ import { JetStreamApi, type StreamConfig } from './api.ts'
 import { type DeadLetter, type DeadLetterOptions, deadLettersOf, discardLetter, rearmLetter } from './dead-letters.ts'
 import type { GroupSettings, NatsDelivery } from './member.ts'
 import { NatsSession } from './session.ts'
-import { NANOSECONDS } from './settings.ts'
-import { ensureConsumer, ensureDeadStream, ensureStream, type WantedConsumer } from './setup.ts'
-import { type NatsStats, statsOf } from './stats.ts'
+import { ensureConsumer, ensureDeadStream, ensureStream, NANOSECONDS, type WantedConsumer } from './setup.ts'
 
 export interface SourceParts {
   readonly client: NatsClient
@@ -88,6 +86,33 @@ export class NatsSource implements Source<NatsDelivery> {
   }
 
   async #api(): Promise<JetStreamApi> {
-    return new JetStreamApi(await this.#parts.client.steady(), this.#parts.prefix)
+    return new JetStreamApi(await this.#parts.client.shared(), this.#parts.prefix)
+  }
+}
+
+/** How a group stands. */
+export interface NatsStats {
+  readonly stream: string
+  /** Messages in the stream, handled or not. */
+  readonly length: number
+  /** Messages the group has not been given yet. */
+  readonly lag: number
+  /** Given and not settled: in somebody's hand, or waiting for the next try. JetStream does not part them. */
+  readonly pending: number
+  readonly dead: number
+}
+
+export async function statsOf({ stream, group, dead }: GroupSettings, api: JetStreamApi): Promise<NatsStats> {
+  const [info, consumer, letters] = await Promise.all([
+    api.stream(stream),
+    api.consumer(stream, group),
+    api.stream(dead, `${dead}.letter.${group}.*`),
+  ])
+  return {
+    stream,
+    length: info?.state.messages ?? 0,
+    lag: consumer?.num_pending ?? 0,
+    pending: consumer?.num_ack_pending ?? 0,
+    dead: Object.keys(letters?.state.subjects ?? {}).length,
   }
 }

@@ -13,8 +13,7 @@ import {
   WaybillError,
   wholeNumber,
 } from '../../core/index.ts'
-import type { AmqpClient } from '../../drivers/amqp.ts'
-import { SteadyAmqp } from '../../drivers/amqp-steady.ts'
+import { type AmqpClient, ReconnectingAmqp } from '../../drivers/amqp.ts'
 import { type Outcome, type Phase, type Publisher, type Stoppable, topicOf } from '../../flow/index.ts'
 import { decode, encode, type RabbitmqDecode, type RabbitmqEncode } from './encoding.ts'
 import { checkedName, checkedUrls, retryQueuesOf, urlWith } from './names.ts'
@@ -112,8 +111,8 @@ export class Rabbitmq implements Publisher, Stoppable {
   readonly #clock: Clock
   readonly #timeout: number
   /** Apart, since a server that is short of memory stops listening to connections that publish. */
-  readonly #publishing: SteadyAmqp
-  readonly #consuming: SteadyAmqp
+  readonly #publishing: ReconnectingAmqp
+  readonly #consuming: ReconnectingAmqp
   readonly #publisher: RabbitmqPublisher
 
   constructor(options: RabbitmqOptions) {
@@ -133,8 +132,8 @@ export class Rabbitmq implements Publisher, Stoppable {
     const random = options.random === undefined ? {} : { random: options.random }
     const usual = { min: '1s', max: '30s', jitter: '1s', ...random } as const
     const pause = backoff(options.reconnect, `${where}: reconnect`, usual)
-    const steady = (role: string) =>
-      new SteadyAmqp({
+    const connection = (role: string) =>
+      new ReconnectingAmqp({
         client: options.client,
         urls: urls.map(urlWith),
         name: `waybill-${this.name}-${role}`,
@@ -142,8 +141,8 @@ export class Rabbitmq implements Publisher, Stoppable {
         backoff: pause,
         clock: this.#clock,
       })
-    this.#publishing = steady('publishing')
-    this.#consuming = steady('consuming')
+    this.#publishing = connection('publishing')
+    this.#consuming = connection('consuming')
     this.#publisher = this.publisher()
   }
 
@@ -237,7 +236,7 @@ export class Rabbitmq implements Publisher, Stoppable {
     })
   }
 
-  #topology(amqp: SteadyAmqp, where: string): Topology {
+  #topology(amqp: ReconnectingAmqp, where: string): Topology {
     return new Topology(amqp, where, this.#options.declare ?? false)
   }
 }

@@ -1,5 +1,6 @@
 import type { AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
-import type { Outgoing } from './sender.ts'
+import type { Outgoing, Sender } from './sender.ts'
+import type { Unacked } from './session.ts'
 import type { QueuePlan, RetryQueue } from './setup.ts'
 
 /**
@@ -113,4 +114,77 @@ function propertiesOf({ properties }: AmqpDelivery, headers: Record<string, unkn
   const { messageId, timestamp, type, appId } = properties
   const kept = { contentType, contentEncoding, priority, correlationId, replyTo, expiration }
   return { ...kept, messageId, timestamp, type, appId, headers }
+}
+
+/**
+ * Deliveries of one channel that are acked once the server has confirmed their copy: what is to be retried or dead, what
+ * cannot be decoded, a delay that is not over. Copies that the server does not take at present are kept and sent later.
+ */
+export class Republisher {
+  readonly #sender: Sender
+  readonly #unacked: Unacked
+  readonly #onUnroutable: (error: unknown) => void
+  #waiting: { readonly raw: AmqpDelivery; readonly copy: Outgoing }[] = []
+  /** Has a copy, sent or not: nothing else may become of it. */
+  readonly #decided = new Set<AmqpDelivery>()
+  #running: Promise<void> | undefined
+  #ended = false
+
+  /** `onUnroutable`: a queue beside ours is gone. The next session makes it anew, or says what is missing. */
+  constructor(sender: Sender, unacked: Unacked, onUnroutable: (error: unknown) => void) {
+    this.#sender = sender
+    this.#unacked = unacked
+    this.#onUnroutable = onUnroutable
+  }
+
+  get pending(): number {
+    return this.#waiting.length
+  }
+
+  /** Unacked, and without a copy that decides what becomes of it. */
+  isOpen(raw: AmqpDelivery): boolean {
+    return this.#unacked.has(raw) && (this.#decided.size === 0 || !this.#decided.has(raw))
+  }
+
+  add(raw: AmqpDelivery, copy: Outgoing): void {
+    this.#decided.add(raw)
+    this.#waiting.push({ raw, copy })
+  }
+
+  /** Sends what waits. Rejects with the first failure; what failed waits for the next run. */
+  run(): Promise<void> {
+    this.#running ??= this.#sendAll().finally(() => {
+      this.#running = undefined
+    })
+    return this.#running
+  }
+
+  /** The channel is gone: nothing is acked any more. */
+  end(): void {
+    this.#ended = true
+    this.#waiting = []
+  }
+
+  async #sendAll(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting
+      this.#waiting = []
+      const failure = await this.#send(batch)
+      if (this.#ended) return
+      this.#waiting = [...batch.filter(({ raw }) => this.#unacked.has(raw)), ...this.#waiting]
+      if (failure !== undefined) throw failure
+    }
+  }
+
+  /** Acks what the server has confirmed. Returns the error of the first that it has not. */
+  async #send(batch: readonly { readonly raw: AmqpDelivery; readonly copy: Outgoing }[]): Promise<unknown> {
+    const sent = await this.#sender.send(batch.map(({ copy }) => copy))
+    const arrived = batch.filter((_, i) => sent[i]!.kind === 'ok').map(({ raw }) => raw)
+    this.#unacked.ack(arrived)
+    for (const raw of arrived) this.#decided.delete(raw)
+    const failed = sent.find(({ kind }) => kind !== 'ok')
+    if (failed === undefined || failed.kind === 'ok') return undefined
+    if (failed.kind === 'unroutable') this.#onUnroutable(failed.error)
+    return failed.error
+  }
 }

@@ -1,6 +1,13 @@
 import { type Clock, describe, errorSummary, Unavailable, WaybillError } from '../../core/index.ts'
-import { type AmqpConfirmChannel, type AmqpReturned, REPLY, replyCode, serverSaid } from '../../drivers/amqp.ts'
-import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
+import {
+  type AmqpConfirmChannel,
+  type AmqpReturned,
+  type OpenAmqp,
+  REPLY,
+  type ReconnectingAmqp,
+  replyCode,
+  serverSaid,
+} from '../../drivers/amqp.ts'
 import type { AmqpContent } from './encoding.ts'
 
 /** A message, and where it is to go. */
@@ -18,7 +25,7 @@ export type Sent =
   | { readonly kind: 'unroutable' | 'refused' | 'invalid' | 'down'; readonly error: unknown }
 
 export interface SenderSettings {
-  readonly amqp: SteadyAmqp
+  readonly amqp: ReconnectingAmqp
   readonly where: string
   /** What must be there before the first message: looked at with every new channel. */
   readonly prepare: (open: OpenAmqp) => Promise<void>

@@ -1,6 +1,12 @@
 import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
-import { type AmqpChannel, type AmqpDelivery, onEnd, serverSaid } from '../../drivers/amqp.ts'
-import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
+import {
+  type AmqpChannel,
+  type AmqpDelivery,
+  type OpenAmqp,
+  onEnd,
+  type ReconnectingAmqp,
+  serverSaid,
+} from '../../drivers/amqp.ts'
 import {
   type Delivery,
   type Demand,
@@ -12,10 +18,117 @@ import {
   Waiters,
 } from '../../flow/index.ts'
 import { sizeOf } from './encoding.ts'
-import { againCopy, attemptsOf, deadCopy, deliveryCountOf, remainingOf, routingKeyOf } from './republish.ts'
+import {
+  againCopy,
+  attemptsOf,
+  deadCopy,
+  deliveryCountOf,
+  Republisher,
+  remainingOf,
+  routingKeyOf,
+} from './republish.ts'
 import type { Outgoing, Sender } from './sender.ts'
 import type { SourceSettings } from './source.ts'
-import { Unacked } from './unacked.ts'
+
+/**
+ * What one channel has given and not been told about, oldest first. It knows no tag of another channel. The server
+ * counts tags upwards one by one, so they are places in a list: a map that grows and shrinks with every batch would
+ * leave much more to the garbage collector than the messages themselves.
+ */
+export class Unacked implements Iterable<AmqpDelivery> {
+  readonly #channel: AmqpChannel
+  /** By tag, from `#first` on; a gap is settled. The oldest is never a gap. */
+  #deliveries: (AmqpDelivery | undefined)[] = []
+  #first = 0
+  #head = 0
+  #ended = false
+
+  constructor(channel: AmqpChannel) {
+    this.#channel = channel
+  }
+
+  [Symbol.iterator](): Iterator<AmqpDelivery> {
+    return this.#deliveries
+      .slice(this.#head)
+      .filter((raw) => raw !== undefined)
+      [Symbol.iterator]()
+  }
+
+  add(raw: AmqpDelivery): void {
+    const { deliveryTag } = raw.fields
+    if (this.#deliveries.length === 0) this.#first = deliveryTag
+    while (this.#first + this.#deliveries.length < deliveryTag) this.#deliveries.push(undefined)
+    this.#deliveries[deliveryTag - this.#first] = raw
+  }
+
+  /** Whether it came on this channel and is not settled: by the delivery itself, since other channels have the same tags. */
+  has(raw: AmqpDelivery): boolean {
+    return this.#deliveries[raw.fields.deliveryTag - this.#first] === raw
+  }
+
+  /** All that are oldest with one word to the server, the others one by one. */
+  ack(list: readonly AmqpDelivery[]): void {
+    if (this.#ended) return
+    const acked = list.filter((raw) => this.#remove(raw))
+    const oldest = this.#advance()
+    const others: AmqpDelivery[] = []
+    let last: AmqpDelivery | undefined
+    let together = 0
+    for (const raw of acked) {
+      const { deliveryTag } = raw.fields
+      // Below the oldest everything is acked now, or was before.
+      if (deliveryTag > oldest) others.push(raw)
+      else {
+        together++
+        if (last === undefined || deliveryTag > last.fields.deliveryTag) last = raw
+      }
+    }
+    if (last !== undefined) this.#say(() => this.#channel.ack(last, together > 1))
+    for (const raw of others) this.#say(() => this.#channel.ack(raw))
+  }
+
+  requeue(raw: AmqpDelivery): void {
+    if (this.#ended || !this.#remove(raw)) return
+    this.#advance()
+    this.#say(() => this.#channel.nack(raw, false, true))
+  }
+
+  /** The channel is gone: nothing is said any more, and all of it is still unacked. */
+  end(): void {
+    this.#ended = true
+  }
+
+  #remove(raw: AmqpDelivery): boolean {
+    if (!this.has(raw)) return false
+    this.#deliveries[raw.fields.deliveryTag - this.#first] = undefined
+    return true
+  }
+
+  /** Answers the tag of the oldest; where there is none, of the next to come. */
+  #advance(): number {
+    const deliveries = this.#deliveries
+    while (this.#head < deliveries.length && deliveries[this.#head] === undefined) this.#head++
+    const oldest = this.#first + this.#head
+    if (this.#head === deliveries.length) {
+      this.#deliveries = []
+      this.#head = 0
+    } else if (this.#head > 1024 && this.#head * 2 > deliveries.length) {
+      this.#deliveries = deliveries.slice(this.#head)
+      this.#first = oldest
+      this.#head = 0
+    }
+    return oldest
+  }
+
+  #say(word: () => void): void {
+    try {
+      if (!this.#ended) word()
+    } catch {
+      // The channel has closed underneath; the session hears of it by itself, and what it held comes again.
+      this.#ended = true
+    }
+  }
+}
 
 export interface RabbitmqDelivery extends Delivery {
   readonly raw: AmqpDelivery
@@ -24,7 +137,7 @@ export interface RabbitmqDelivery extends Delivery {
 }
 
 export interface SessionParts {
-  readonly amqp: SteadyAmqp
+  readonly amqp: ReconnectingAmqp
   readonly open: OpenAmqp
   readonly channel: AmqpChannel
   readonly consumerTag: string
@@ -34,12 +147,6 @@ export interface SessionParts {
 
 /** How long to wait, in milliseconds, for copies that the server does not take; they are sent later. */
 const PATIENCE = 2000
-
-/** What is to be sent before its original may go. */
-interface Move {
-  readonly raw: AmqpDelivery
-  readonly outgoing: Outgoing
-}
 
 /**
  * One consumer on one channel. What it was given is unacked until it is settled here: an ack on another channel would
@@ -52,11 +159,8 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   readonly #unacked: Unacked
   readonly #waiters: Waiters
   /** Given to us, and not handed out yet. */
-  #stock: RabbitmqDelivery[] = []
-  /** To be sent on before they are acked: what was settled so, nothing anybody could handle, a delay that is not over. */
-  #moves: Move[] = []
-  readonly #decided = new Set<AmqpDelivery>()
-  #moving: Promise<void> | undefined
+  #buffer: RabbitmqDelivery[] = []
+  readonly #republisher: Republisher
   #closed = false
 
   constructor(settings: SourceSettings, parts: SessionParts) {
@@ -65,6 +169,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     this.#waiters = new Waiters(settings.clock)
     const { channel, open } = parts
     this.#unacked = new Unacked(channel)
+    this.#republisher = new Republisher(parts.sender, this.#unacked, (error) => this.#lose(error))
     onEnd(channel, (error) => {
       const why = error === undefined ? 'it was closed' : serverSaid(error)
       this.#lose(open.lost.aborted ? open.lost.reason : channelLost(why, error))
@@ -87,18 +192,18 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
 
   async take(demand: Demand, signal: AbortSignal): Promise<readonly RabbitmqDelivery[]> {
     if (this.#over || signal.aborted) return []
-    if (this.#moves.length > 0) {
-      const moving = this.#moveOn()
+    if (this.#republisher.pending > 0) {
+      const moving = this.#republisher.run()
       // A server that takes no copies at present must not keep from handling what can be handled.
-      if (this.#stock.length > 0) moving.catch(() => {})
+      if (this.#buffer.length > 0) moving.catch(() => {})
       else await this.#noLongerThan(PATIENCE, moving, signal)
     }
-    if (this.#over || signal.aborted || this.#stock.length === 0) return []
-    return takeFrom(this.#stock, demand)
+    if (this.#over || signal.aborted || this.#buffer.length === 0) return []
+    return takeFrom(this.#buffer, demand)
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
-    if (this.#over || signal.aborted || this.#stock.length > 0 || this.#moves.length > 0) return
+    if (this.#over || signal.aborted || this.#buffer.length > 0 || this.#republisher.pending > 0) return
     await this.#waiters.pause(ms, signal)
   }
 
@@ -107,21 +212,21 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
    * here and sent later, so that acks of others go on. If this session ends before, the message comes again as it was.
    */
   async settle(batch: readonly Settled<RabbitmqDelivery>[]): Promise<number> {
-    const ours = batch.filter(([{ session, raw }]) => session === this && this.#isOpen(raw))
+    const ours = batch.filter(([{ session, raw }]) => session === this && this.#republisher.isOpen(raw))
     const foreign = ours.length === batch.length ? 0 : batch.filter(([{ session }]) => session !== this).length
     if (this.#over) return foreign + ours.length
     const acks: AmqpDelivery[] = []
     let moving = false
     for (const [{ raw, attempts }, settlement] of ours) {
       if (settlement.kind === 'done') acks.push(raw)
-      else if (settlement.kind === 'release' && !this.#isWorn(raw)) this.#unacked.requeue(raw)
+      else if (settlement.kind === 'release' && !this.#isNearDeliveryLimit(raw)) this.#unacked.requeue(raw)
       else {
-        this.#decide(raw, this.#copyOf(raw, attempts, settlement))
+        this.#republisher.add(raw, this.#copyOf(raw, attempts, settlement))
         moving = true
       }
     }
     this.#unacked.ack(acks)
-    if (moving) await this.#noLongerThan(PATIENCE, this.#moveOn().catch(this.#tell))
+    if (moving) await this.#noLongerThan(PATIENCE, this.#republisher.run().catch(this.#report))
     return this.#over ? foreign + ours.filter(([{ raw }]) => this.#unacked.has(raw)).length : foreign
   }
 
@@ -136,9 +241,10 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       // Nothing more is given to us; what we have goes back, fresh where the server would soon give it up.
       await amqp.ask(open, 'to end the consumer', channel.cancel(consumerTag))
       for (const raw of this.#unacked) {
-        if (this.#isOpen(raw) && this.#isWorn(raw)) this.#decide(raw, this.#copyOf(raw, attemptsOf(raw), RELEASE))
+        if (this.#republisher.isOpen(raw) && this.#isNearDeliveryLimit(raw))
+          this.#republisher.add(raw, this.#copyOf(raw, attemptsOf(raw), RELEASE))
       }
-      await this.#noLongerThan(PATIENCE, this.#moveOn().catch(this.#tell))
+      await this.#noLongerThan(PATIENCE, this.#republisher.run().catch(this.#report))
     } finally {
       this.#closed = true
       this.#waiters.wake()
@@ -167,7 +273,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     const remaining = remainingOf(raw)
     const attempts = attemptsOf(raw)
     if (remaining > 0) {
-      this.#decide(raw, againCopy(plan, raw, attempts, remaining))
+      this.#republisher.add(raw, againCopy(plan, raw, attempts, remaining))
       return
     }
     let message: RawMessage
@@ -175,7 +281,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       message = decode(raw)
     } catch (error) {
       const reason = errorSummary(error)
-      this.#decide(raw, deadCopy(plan, raw, attempts, reason))
+      this.#republisher.add(raw, deadCopy(plan, raw, attempts, reason))
       const { messageId = '' } = raw.properties
       // Its type nobody could tell.
       const topic = routingKeyOf(raw)
@@ -184,17 +290,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       return
     }
     const topic = routingKeyOf(raw)
-    this.#stock.push({ message, key: message.key, attempts, size: sizeOf(raw), topic, raw, session: this })
-  }
-
-  /** Unacked, and nobody has said what becomes of it. */
-  #isOpen(raw: AmqpDelivery): boolean {
-    return this.#unacked.has(raw) && (this.#decided.size === 0 || !this.#decided.has(raw))
-  }
-
-  #decide(raw: AmqpDelivery, outgoing: Outgoing): void {
-    this.#decided.add(raw)
-    this.#moves.push({ raw, outgoing })
+    this.#buffer.push({ message, key: message.key, attempts, size: sizeOf(raw), topic, raw, session: this })
   }
 
   #copyOf(raw: AmqpDelivery, attempts: number, settlement: Settlement): Outgoing {
@@ -205,44 +301,13 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   }
 
   /** The server counts what it gets back, whatever the reason, and gives up in the end: a copy begins anew. */
-  #isWorn(raw: AmqpDelivery): boolean {
+  #isNearDeliveryLimit(raw: AmqpDelivery): boolean {
     return deliveryCountOf(raw) >= Math.floor(this.#settings.plan.deliveryLimit / 2)
   }
 
-  #moveOn(): Promise<void> {
-    this.#moving ??= this.#moveAll().finally(() => {
-      this.#moving = undefined
-    })
-    return this.#moving
-  }
-
-  async #moveAll(): Promise<void> {
-    while (this.#moves.length > 0) {
-      const moves = this.#moves
-      this.#moves = []
-      const failure = await this.#move(moves)
-      if (this.#lost.signal.aborted) return
-      this.#moves = [...moves.filter(({ raw }) => this.#unacked.has(raw)), ...this.#moves]
-      if (failure !== undefined) throw failure
-    }
-  }
-
-  /** Sends, and acks what the server has confirmed. Answers what went wrong with the first that it has not. */
-  async #move(moves: readonly Move[]): Promise<unknown> {
-    const sent = await this.#parts.sender.send(moves.map(({ outgoing }) => outgoing))
-    const arrived = moves.filter((_, i) => sent[i]!.kind === 'ok').map(({ raw }) => raw)
-    this.#unacked.ack(arrived)
-    for (const raw of arrived) this.#decided.delete(raw)
-    const failed = sent.find(({ kind }) => kind !== 'ok')
-    if (failed === undefined || failed.kind === 'ok') return undefined
-    // A queue beside ours is gone: the next session sees to it, or says what is missing.
-    if (failed.kind === 'unroutable') this.#lose(failed.error)
-    return failed.error
-  }
-
-  readonly #tell = (error: unknown): void => {
+  readonly #report = (error: unknown): void => {
     const { where } = this.#settings
-    telemetry['flow.settle_failed'].publish({ flow: where, count: this.#moves.length, error, lost: this.#over })
+    telemetry['flow.settle_failed'].publish({ flow: where, count: this.#republisher.pending, error, lost: this.#over })
   }
 
   /** Waits for `work`, which goes on in any case. */
@@ -262,8 +327,8 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     if (this.#over) return
     this.#lost.abort(reason)
     this.#waiters.wake()
-    this.#stock = []
-    this.#moves = []
+    this.#buffer = []
+    this.#republisher.end()
     this.#unacked.end()
     // Ended by us, not by the server: what is unacked must go back.
     const { amqp, open, channel } = this.#parts

@@ -1,6 +1,12 @@
 import { WaybillError } from '../../core/index.ts'
-import { type AmqpChannel, REPLY, replyCode, serverSaid } from '../../drivers/amqp.ts'
-import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
+import {
+  type AmqpChannel,
+  type OpenAmqp,
+  REPLY,
+  type ReconnectingAmqp,
+  replyCode,
+  serverSaid,
+} from '../../drivers/amqp.ts'
 
 /** A queue that is read, and what stands around it. */
 export interface QueuePlan {
@@ -45,11 +51,11 @@ type Ask = (question: (channel: AmqpChannel) => Promise<unknown>) => Promise<unk
 
 /** Says which things are to be there, or sees whether they are. */
 export class Topology {
-  readonly #amqp: SteadyAmqp
+  readonly #amqp: ReconnectingAmqp
   readonly #where: string
   readonly #declare: boolean
 
-  constructor(amqp: SteadyAmqp, where: string, declare: boolean) {
+  constructor(amqp: ReconnectingAmqp, where: string, declare: boolean) {
     this.#amqp = amqp
     this.#where = where
     this.#declare = declare

@@ -1,8 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import type { Clock } from '../../core/index.ts'
-import type { AmqpChannel } from '../../drivers/amqp.ts'
-import type { OpenAmqp, SteadyAmqp } from '../../drivers/amqp-steady.ts'
+import type { AmqpChannel, OpenAmqp, ReconnectingAmqp } from '../../drivers/amqp.ts'
 import type { Source, SourceDefaults } from '../../flow/index.ts'
 import { type DeadLetter, type DeadLetterOptions, DeadLetters, type WhichDead } from './dead-letters.ts'
 import type { RabbitmqDecode } from './encoding.ts'
@@ -33,7 +32,7 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
   readonly features = { redelivers: true } as const
   readonly defaults: SourceDefaults
   readonly #settings: SourceSettings
-  readonly #amqp: SteadyAmqp
+  readonly #amqp: ReconnectingAmqp
   readonly #sender: Sender
   readonly #topology: Topology
   readonly #letters: DeadLetters
@@ -42,7 +41,7 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
     name: string,
     settings: SourceSettings,
     defaults: SourceDefaults,
-    amqp: SteadyAmqp,
+    amqp: ReconnectingAmqp,
     sender: Sender,
     topology: Topology,
   ) {

@@ -12,7 +12,7 @@ import {
 } from '../../core/index.ts'
 import { type Durability, type DurabilityOptions, durabilityOf } from '../../drivers/redis/checks.ts'
 import { type RedisLike, redisOf } from '../../drivers/redis/recognise.ts'
-import { SteadyRedis } from '../../drivers/redis/reconnecting.ts'
+import { ReconnectingRedis } from '../../drivers/redis/reconnecting.ts'
 import { numberOf, type RedisClient } from '../../drivers/redis/redis.ts'
 import { besides, checkSameSlot } from '../../drivers/redis/slot.ts'
 import { type Phase, type Publisher, type Stoppable, Task, topicOf } from '../../flow/index.ts'
@@ -97,7 +97,7 @@ export class RedisStreams implements Stoppable {
   readonly #clock: Clock
   readonly #durability: Durability
   readonly #options: RedisStreamsOptions
-  readonly #redis: SteadyRedis
+  readonly #redis: ReconnectingRedis
   readonly #publishers: StreamsPublisher[] = []
 
   constructor(options: RedisStreamsOptions) {
@@ -109,7 +109,7 @@ export class RedisStreams implements Stoppable {
     this.#timeout = milliseconds(options.timeout ?? '10s', `${where}: timeout`)
     this.#clock = options.clock ?? systemClock
     this.#durability = durabilityOf(where, options.durability)
-    this.#redis = this.#steady()
+    this.#redis = this.#connection()
   }
 
   publisher(options: StreamsPublisherOptions = {}): Publisher {
@@ -120,7 +120,7 @@ export class RedisStreams implements Stoppable {
     if (typeof stream !== 'function') checkedName(where, stream)
     const publisher = new StreamsPublisher({
       name: this.name,
-      redis: this.#steady(),
+      redis: this.#connection(),
       keyOf: (message) => this.#key(checkedName(where, nameOf(message))),
       anyKey: this.#key(typeof stream === 'string' ? stream : 'waybill'),
       encode: encoderOf(this.#options.encode),
@@ -207,8 +207,8 @@ export class RedisStreams implements Stoppable {
     await this.close()
   }
 
-  #steady(): SteadyRedis {
-    return new SteadyRedis(this.#client, { timeout: this.#timeout, name: `waybill-${this.name}` })
+  #connection(): ReconnectingRedis {
+    return new ReconnectingRedis(this.#client, { timeout: this.#timeout, name: `waybill-${this.name}` })
   }
 
   #streams(where: string, given: string | readonly string[], group: string, deadLetter: string | undefined): Stream[] {

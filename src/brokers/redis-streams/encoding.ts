@@ -1,7 +1,6 @@
 import { fromStructured, toStructured } from '../../cloudevents/index.ts'
 import { type RawMessage, WaybillError } from '../../core/index.ts'
-import { ENTRY_EVENT, ENTRY_TOPIC } from '../../drivers/redis/entry.ts'
-import { listOf, type RedisArg, type RedisReply, textOf } from '../../drivers/redis/redis.ts'
+import { ENTRY_EVENT, ENTRY_TOPIC, listOf, type RedisArg, type RedisReply, textOf } from '../../drivers/redis/redis.ts'
 import { setTopic } from '../../flow/index.ts'
 
 /** Fields of a stream entry. */

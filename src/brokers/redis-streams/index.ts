@@ -13,5 +13,4 @@ export {
 export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
 export type { StreamDecode, StreamEncode, StreamFields } from './encoding.ts'
 export type { StreamDelivery } from './session.ts'
-export type { StreamsSource } from './source.ts'
-export type { StreamStats } from './stats.ts'
+export type { StreamStats, StreamsSource } from './source.ts'

@@ -1,6 +1,6 @@
 import { encodeData, type RawMessage, WaybillError, warnOnce } from '../../core/index.ts'
 import { checkServer, type Durability } from '../../drivers/redis/checks.ts'
-import type { SteadyRedis } from '../../drivers/redis/reconnecting.ts'
+import type { ReconnectingRedis } from '../../drivers/redis/reconnecting.ts'
 import {
   isServerTrouble,
   isWrongServer,
@@ -21,7 +21,7 @@ const AT_ONCE = 500
 
 export interface PublisherSettings {
   readonly name: string
-  readonly redis: SteadyRedis
+  readonly redis: ReconnectingRedis
   /** The key of the stream a message goes to. */
   readonly keyOf: (message: RawMessage) => string
   /** Any key, to ask the server about itself. */

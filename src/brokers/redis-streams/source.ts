@@ -2,12 +2,13 @@ import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import { Unavailable, WaybillError } from '../../core/index.ts'
 import { checkServer, type Durability, isUnknownCommand, unsupported } from '../../drivers/redis/checks.ts'
-import type { SteadyRedis } from '../../drivers/redis/reconnecting.ts'
+import type { ReconnectingRedis } from '../../drivers/redis/reconnecting.ts'
 import {
   isKind,
   listOf,
   numberOf,
   type RedisClient,
+  type RedisCommands,
   type RedisConnection,
   RedisError,
   textOf,
@@ -19,7 +20,6 @@ import type { GroupSettings } from './member.ts'
 import { DUE, RETURNED, scripts } from './scripts.ts'
 import { type StreamDelivery, StreamSession } from './session.ts'
 import { STAKES } from './setup.ts'
-import { type StreamStats, statsOf } from './stats.ts'
 
 /** A consumer group, as a source. Every session is a consumer of its own. */
 export class StreamsSource implements Source<StreamDelivery> {
@@ -27,7 +27,7 @@ export class StreamsSource implements Source<StreamDelivery> {
   readonly features = { redelivers: true } as const
   readonly #settings: GroupSettings
   readonly #client: RedisClient
-  readonly #redis: SteadyRedis
+  readonly #redis: ReconnectingRedis
   readonly #durability: Durability
   readonly #stableName: string | undefined
   /** Consumers of this process whose session ended without giving back what it had. */
@@ -38,7 +38,7 @@ export class StreamsSource implements Source<StreamDelivery> {
     name: string,
     settings: GroupSettings,
     client: RedisClient,
-    redis: SteadyRedis,
+    redis: ReconnectingRedis,
     durability: Durability,
     stableName: string | undefined,
   ) {
@@ -148,4 +148,47 @@ export class StreamsSource implements Source<StreamDelivery> {
 /** 6.0 answers XGROUP CREATE on another type of key with a plain ERR on some builds. */
 function isWrongTypeOf6(error: unknown): boolean {
   return error instanceof RedisError && /wrong kind of value/i.test(error.message)
+}
+
+/** How a group stands in one stream. */
+export interface StreamStats {
+  readonly stream: string
+  /** Entries in the stream, handled or not. */
+  readonly length: number
+  /** Entries the group has not been given yet. */
+  readonly lag: number
+  /** Counting was given up there: the lag is that or more. */
+  readonly lagIsAtLeast: boolean
+  /** Given and not settled: in somebody's hand … */
+  readonly inHand: number
+  /** … or given back, waiting for the next try. */
+  readonly waiting: number
+  readonly dead: number
+  /** Milliseconds since the oldest entry that is not handled was published; 0 without one. */
+  readonly oldest: number
+}
+
+/** Before 7.0 the server does not know the lag, and counting all of a long stream would hold it up. */
+const COUNT_TO = 10_000
+
+export async function statsOf(settings: GroupSettings, redis: RedisCommands): Promise<StreamStats[]> {
+  const all: StreamStats[] = []
+  for (const { key, letters } of settings.streams) {
+    const args = [settings.group, RETURNED, String(COUNT_TO)]
+    const reply = listOf(await redis.script(scripts.stats, [key, letters], args))
+    const [length, lag, more, pending, waiting, oldest, dead, now] =
+      reply.length > 0 ? reply : [0, 0, '0', 0, 0, '', 0, 0]
+    const since = Number.parseInt(textOf(oldest), 10)
+    all.push({
+      stream: key,
+      length: numberOf(length),
+      lag: numberOf(lag),
+      lagIsAtLeast: textOf(more) === '1',
+      inHand: numberOf(pending) - numberOf(waiting),
+      waiting: numberOf(waiting),
+      dead: numberOf(dead),
+      oldest: Number.isNaN(since) ? 0 : Math.max(0, numberOf(now) - since),
+    })
+  }
+  return all
 }

@@ -1,6 +1,14 @@
-import { has } from '../sql/recognise.ts'
-import type { KafkaAdmin, KafkaClient, KafkaOffset, KafkaProducer, OutgoingRecord, ProducerSettings } from './kafka.ts'
-import { refusal, unavailable } from './kafka.ts'
+import { has } from '../has.ts'
+import {
+  type KafkaAdmin,
+  type KafkaClient,
+  type KafkaOffset,
+  type KafkaProducer,
+  type OutgoingRecord,
+  type ProducerSettings,
+  refusal,
+  unavailable,
+} from './kafka.ts'
 import { kafkaJsConsumer } from './kafka-js-consumer.ts'
 import { translated, typeOf } from './kafka-js-errors.ts'
 import type { KafkaJs, KafkaJsAdmin, KafkaJsMessage } from './kafka-js-shapes.ts'

@@ -1,5 +1,5 @@
 import { describe, WaybillError } from '../../core/index.ts'
-import { has } from '../sql/recognise.ts'
+import { has } from '../has.ts'
 import type { KafkaClient } from './kafka.ts'
 import { isKafkaJs, isKafkaJsClass, type KafkaJsConnection, kafkaJs, kafkaJsOf } from './kafka-js.ts'
 

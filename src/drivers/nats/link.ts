@@ -215,7 +215,7 @@ export class NatsLink {
 export class NatsClient {
   readonly #given: NatsLike
   readonly #options: LinkOptions
-  #steady: Promise<NatsLink> | undefined
+  #shared: Promise<NatsLink> | undefined
   #closed = false
 
   constructor(given: NatsLike, options: LinkOptions) {
@@ -241,28 +241,28 @@ export class NatsClient {
   }
 
   /** One that is opened when it is first needed, and again when it was lost. */
-  async steady(): Promise<NatsLink> {
+  async shared(): Promise<NatsLink> {
     if (this.#closed) throw new Unavailable('the connection to NATS was closed')
-    const known = this.#steady
+    const known = this.#shared
     if (known !== undefined && !(await known).lost.aborted) return await known
     // Whoever else found it lost has opened another meanwhile.
-    if (this.#steady === known || this.#steady === undefined) this.#steady = this.#open()
-    return await this.#steady
+    if (this.#shared === known || this.#shared === undefined) this.#shared = this.#open()
+    return await this.#shared
   }
 
   #open(): Promise<NatsLink> {
     const opening = this.connect()
     opening.catch(() => {
-      if (this.#steady === opening) this.#steady = undefined
+      if (this.#shared === opening) this.#shared = undefined
     })
     return opening
   }
 
-  /** Ends the steady one. Others are closed by whoever asked for them. */
+  /** Ends the shared one. Others are closed by whoever asked for them. */
   async close(): Promise<void> {
     this.#closed = true
-    const known = this.#steady
-    this.#steady = undefined
+    const known = this.#shared
+    this.#shared = undefined
     await (await known?.catch(() => undefined))?.close()
   }
 }

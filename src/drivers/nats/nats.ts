@@ -1,5 +1,5 @@
 import { describe, WaybillError } from '../../core/index.ts'
-import { has } from '../sql/recognise.ts'
+import { has } from '../has.ts'
 
 /**
  * What we call of a NATS connection, and nothing else. JetStream itself is spoken by us: its requests are subjects and

@@ -1,4 +1,4 @@
-import { has } from '../sql/recognise.ts'
+import { has } from '../has.ts'
 import { connectionOf, openedInTime, type RawRedis } from './connection.ts'
 import type { ConnectOptions, RedisArg, RedisClient, RedisConnection } from './redis.ts'
 

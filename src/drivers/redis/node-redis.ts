@@ -1,5 +1,5 @@
 import { Unavailable } from '../../core/index.ts'
-import { has } from '../sql/recognise.ts'
+import { has } from '../has.ts'
 import { connectionOf, openedInTime, type RawRedis } from './connection.ts'
 import {
   type ConnectOptions,

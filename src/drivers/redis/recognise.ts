@@ -1,5 +1,5 @@
 import { describe, WaybillError } from '../../core/index.ts'
-import { has } from '../sql/recognise.ts'
+import { has } from '../has.ts'
 import { ioRedis, isIoRedis } from './ioredis.ts'
 import { isNodeRedis, nodeRedis } from './node-redis.ts'
 import type { RedisClient } from './redis.ts'

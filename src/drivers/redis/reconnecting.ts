@@ -14,7 +14,7 @@ import {
 import { type Copies, copiedScript } from './wait.ts'
 
 /** A connection that is opened when it is needed, and again when it was lost. What was under way then is not repeated. */
-export class SteadyRedis implements RedisCommands {
+export class ReconnectingRedis implements RedisCommands {
   readonly #client: RedisClient
   readonly #options: ConnectOptions
   #connecting: Promise<RedisConnection> | undefined

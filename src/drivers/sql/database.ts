@@ -3,8 +3,8 @@ import { PgDatabase } from './pg.ts'
 import { PgliteDatabase, type PgliteRoot } from './pglite.ts'
 import { PostgresJsDatabase } from './postgres-js.ts'
 import type { PostgresJsRoot } from './postgres-js-shapes.ts'
-import { isPgClient, isPgliteRoot, isPgPool, isPostgresJsRoot } from './recognise.ts'
 import type { Database } from './sql.ts'
+import { isPgClient, isPgliteRoot, isPgPool, isPostgresJsRoot } from './sql-of.ts'
 
 /** What is taken for a database, and the transactions it gives. Drivers overload their methods, so these do too. */
 export interface PoolOf<Tx> {

@@ -1,4 +1,4 @@
-import { has } from './recognise.ts'
+import { has } from '../has.ts'
 import type { Sql, SqlValue } from './sql.ts'
 
 /**

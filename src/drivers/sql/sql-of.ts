@@ -1,16 +1,9 @@
 import { describe, WaybillError } from '../../core/index.ts'
+import { has } from '../has.ts'
 import { knex, notTransactions, prisma, sequelize } from './orms.ts'
-import { pgliteResult } from './pglite.ts'
-import { postgresJsResult } from './postgres-js-shapes.ts'
-import {
-  has,
-  isPgClient,
-  isPgliteRoot,
-  isPgliteTransaction,
-  isPgPool,
-  isPostgresJsRoot,
-  isPostgresJsSql,
-} from './recognise.ts'
+import type { PgClient, PgPool } from './pg-shapes.ts'
+import { type PgliteRoot, type PgliteTransaction, pgliteResult } from './pglite.ts'
+import { type PostgresJsRoot, type PostgresJsSql, postgresJsResult } from './postgres-js-shapes.ts'
 import type { Sql, SqlResult, SqlValue } from './sql.ts'
 
 /** The smallest transaction there is: it runs SQL with `$1` parameters and answers rows, or an object that holds them. */
@@ -88,4 +81,31 @@ export function resultOf(answer: unknown): SqlResult {
   }
   const counted = [rowCount, affectedRows, count].find((number) => typeof number === 'number') as number | undefined
   return { rows, count: counted ?? rows.length, command: typeof command === 'string' ? command : undefined }
+}
+
+/** Which driver an object belongs to, told by its methods: nothing is imported to ask. */
+
+export function isPgPool(given: unknown): given is PgPool {
+  return has(given, 'connect', 'query') && typeof (given as PgPool).totalCount === 'number'
+}
+
+export function isPgClient(given: unknown): given is PgClient {
+  return has(given, 'query', 'escapeIdentifier', 'removeListener') && !isPgPool(given)
+}
+
+export function isPostgresJsRoot(given: unknown): given is PostgresJsRoot {
+  return typeof given === 'function' && has(given, 'unsafe', 'begin', 'reserve')
+}
+
+/** The `sql` of a transaction, or of a reserved connection. */
+export function isPostgresJsSql(given: unknown): given is PostgresJsSql {
+  return typeof given === 'function' && has(given, 'unsafe')
+}
+
+export function isPgliteRoot(given: unknown): given is PgliteRoot {
+  return has(given, 'query', 'transaction', 'listen', 'exec') && 'parsers' in (given as object)
+}
+
+export function isPgliteTransaction(given: unknown): given is PgliteTransaction {
+  return has(given, 'query', 'exec', 'rollback') && 'closed' in (given as object)
 }

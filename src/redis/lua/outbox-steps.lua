@@ -1,4 +1,4 @@
--- The functions of outbox-enqueue.lua and due-shared.lua as steps of a unit of work's commit (see steps.ts): business
+-- The functions of outbox-enqueue.lua and due-shared.lua as steps of a unit of work's commit (see scripts.ts): business
 -- commands, events and intents are one script.
 --
 -- keys[1]  base name of the shard (see outbox-shared.lua)

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { Bag } from '../../../src/brokers/http/bag.ts'
-import { Deadlines } from '../../../src/brokers/http/deadlines.ts'
+import { Bag, Deadlines } from '../../../src/brokers/http/deadlines.ts'
 import { FakeClock } from '../../../src/testing/index.ts'
 
 test('each is told at its own time, and none that was met', async () => {
