@@ -10,7 +10,7 @@ export { type Decided, DueWorker, type DueWorkerOptions } from './due-worker.ts'
 export { RedisInbox, type RedisInboxOptions } from './inbox.ts'
 export { RedisOutbox, type RedisOutboxOptions, redisOutbox } from './outbox.ts'
 export { OutboxRepair, type Repaired, type RepairOptions } from './repair.ts'
-export { type Redis, type RedisOptions, RedisUnitOfWork, redis } from './store.ts'
+export { type RedisOptions, type RedisStore, RedisUnitOfWork, redis } from './store.ts'
 export {
   type OutboxEncode,
   RedisStreamOutbox,

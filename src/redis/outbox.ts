@@ -10,7 +10,7 @@ import { OutboxRepair, type RepairOptions } from './repair.ts'
 import { type Entry, enqueueArgs, entryOf } from './row.ts'
 import { outboxScripts } from './scripts.ts'
 import { type Shard, Shards } from './shards.ts'
-import type { Redis } from './store.ts'
+import type { RedisStore } from './store.ts'
 import { type RedisTx, type Unit, unitOf } from './unit.ts'
 
 export interface RedisOutboxOptions {
@@ -18,7 +18,7 @@ export interface RedisOutboxOptions {
    * Where it lives: what `redis({ client, tag })` answers. Several, each with a tag of its own, are as many shards, and
    * events are spread over them by key. Their number and order must stay as they are while events are pending.
    */
-  on: Redis | readonly Redis[]
+  on: RedisStore | readonly RedisStore[]
   /** Default `outbox`: its keys are `{tag}:outbox:…`. */
   name?: string
   /** The topic of events for which none is given. Default: the event's type. */
@@ -39,7 +39,7 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   /** Nothing here is a transaction of a database: what must be atomic is one script. */
   readonly requiresTransaction = false
   readonly shards: Shards
-  readonly #stores: readonly Redis[]
+  readonly #stores: readonly RedisStore[]
   readonly #hints = new Hints()
   readonly #topicOf: (message: Message) => string
   /** What is enqueued on its own in one turn shares a script. */
@@ -48,7 +48,7 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   constructor(options: RedisOutboxOptions) {
     checkOptions('redisOutbox', options, ['on', 'name', 'topic', 'retention'])
     const { name = 'outbox', topic } = options
-    const stores = [options.on].flat() as readonly Redis[]
+    const stores = [options.on].flat() as readonly RedisStore[]
     if (stores.length === 0 || stores.some((store) => typeof store?.withTransaction !== 'function')) {
       throw new WaybillError(
         'INVALID_OPTION',
@@ -110,7 +110,7 @@ export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
   }
 
   /** The store whose units of work can write what has this key. With one store it is that. */
-  storeOf(key: string): Redis {
+  storeOf(key: string): RedisStore {
     return this.#stores[this.shards.all.indexOf(this.shards.of(key))]!
   }
 

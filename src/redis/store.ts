@@ -86,7 +86,7 @@ export interface RedisOptions {
 }
 
 /** Units of work, an inbox and an outbox on Redis. Nothing is sent until something is called. */
-export class Redis extends RedisUnitOfWork implements Stoppable {
+export class RedisStore extends RedisUnitOfWork implements Stoppable {
   readonly phase: Phase = 'stores'
   readonly name: string
   readonly inbox: RedisInbox
@@ -153,8 +153,8 @@ export class Redis extends RedisUnitOfWork implements Stoppable {
  * `redis({ client, tag: 'shop' })`: units of work, inbox and outbox on the Redis you already have. One tag is one slot:
  * for more than one slot's worth on a cluster make several, each with a tag of its own.
  */
-export function redis(options: RedisOptions): Redis {
-  return new Redis(options)
+export function redis(options: RedisOptions): RedisStore {
+  return new RedisStore(options)
 }
 
 function checkedTag(tag: unknown): string {

@@ -1,10 +1,10 @@
 import { beforeAll, expect, test } from 'vitest'
-import { type RedisStreams, redisStreams } from '../../src/brokers/redis-streams/index.ts'
+import { type RedisStreamsBroker, redisStreams } from '../../src/brokers/redis-streams/index.ts'
 import { fromStructured, toStructured } from '../../src/cloudevents/index.ts'
 import { encodeData, event, type RawMessage } from '../../src/core/index.ts'
 import { OK, type Publisher, setTopic, topicOf } from '../../src/flow/index.ts'
 import { Relay } from '../../src/outbox/index.ts'
-import { type Redis, type RedisTx, redisFromContext } from '../../src/redis/index.ts'
+import { type RedisStore, type RedisTx, redisFromContext } from '../../src/redis/index.ts'
 import { Router, timeout } from '../../src/router/index.ts'
 import { inbox, outbox, transaction, transactional } from '../../src/store/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
@@ -60,7 +60,7 @@ for (const server of ['redis', 'redis6']) {
       return { got, to }
     }
 
-    const forward = async (streams: RedisStreams, db: Redis, to: Publisher) => {
+    const forward = async (streams: RedisStreamsBroker, db: RedisStore, to: Publisher) => {
       const relay = new Relay({ from: streams.source({ ...db.outbox.forwarding, block: 20 }), to })
       await until('all is forwarded', async () => {
         await relay.runOnce()

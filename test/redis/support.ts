@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { Redis as IoRedis } from 'ioredis'
 import { afterAll, describe } from 'vitest'
-import { type Redis, type RedisOptions, type RedisTx, redis } from '../../src/redis/index.ts'
+import { type RedisOptions, type RedisStore, type RedisTx, redis } from '../../src/redis/index.ts'
 import { inboxStoreSuite, type Suite, unitOfWorkSuite } from '../../src/testing/index.ts'
 import { runSuite } from '../support/suite.ts'
 import { eventually } from '../support/wait.ts'
@@ -16,7 +16,7 @@ export function freshTag(prefix = 't'): string {
 }
 
 const readers = new Map<string, IoRedis>()
-const stores: Redis[] = []
+const stores: RedisStore[] = []
 
 afterAll(async () => {
   for (const client of readers.values()) client.disconnect()
@@ -34,7 +34,7 @@ export function reader(url: string): IoRedis {
 }
 
 /** A store with a tag of its own; stopped for you. */
-export function storeOf(client: object, options: Partial<RedisOptions> = {}): Redis {
+export function storeOf(client: object, options: Partial<RedisOptions> = {}): RedisStore {
   const store = redis({ client, tag: freshTag(), ...options })
   stores.push(store)
   return store

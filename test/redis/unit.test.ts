@@ -2,7 +2,7 @@ import { Redis as IoRedis } from 'ioredis'
 import { createClient } from 'redis'
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from 'vitest'
 import { classify, Unavailable } from '../../src/core/index.ts'
-import { type Redis, type RedisTx, redis, redisFromContext } from '../../src/redis/index.ts'
+import { type RedisStore, type RedisTx, redis, redisFromContext } from '../../src/redis/index.ts'
 import { admin, replicated, standalone } from '../support/redis-topologies.ts'
 import { describeWith, service } from '../support/services.ts'
 import { freshTag, ioredis, keysOf, nodeRedis, reader, storeOf } from './support.ts'
@@ -10,7 +10,7 @@ import { freshTag, ioredis, keysOf, nodeRedis, reader, storeOf } from './support
 for (const server of ['redis', 'redis6']) {
   describeWith([server], `units of work on ${server}`, () => {
     let url: string
-    let db: Redis
+    let db: RedisStore
     let look: IoRedis
     const fill = (fn: (tx: RedisTx) => void) => db.withTransaction(async (tx) => fn(tx))
 

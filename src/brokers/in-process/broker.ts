@@ -16,7 +16,7 @@ import {
 } from '../../core/index.ts'
 import { OK, type Outcome, outcomeOf, type Publisher, type Source, topicOf } from '../../flow/index.ts'
 import { sizeOf } from '../../flow/pipe-buffer.ts'
-import type { DeadLetter, InProcessDelivery, QueueStats } from './queue.ts'
+import type { InProcessDeadLetter, InProcessDelivery, InProcessStats } from './queue.ts'
 import { Subscription } from './subscription.ts'
 
 export interface InProcessBrokerOptions {
@@ -41,7 +41,7 @@ export interface InProcessPublisherOptions {
 }
 
 /** Which dead letters: by message id, or by a function. */
-export type WhichDead = string | ((letter: DeadLetter) => boolean)
+export type WhichDead = string | ((letter: InProcessDeadLetter) => boolean)
 
 /**
  * A broker inside this process, for tests and for services of one process: topics, named subscriptions with competing
@@ -137,12 +137,12 @@ export class InProcessBroker implements Publisher {
     return this.#subscriptions.delete(name)
   }
 
-  stats(name: string): QueueStats {
+  stats(name: string): InProcessStats {
     return this.#known(name).queue.stats
   }
 
   /** What was given up in this subscription, oldest first. */
-  dead(name: string): DeadLetter[] {
+  dead(name: string): InProcessDeadLetter[] {
     return this.#known(name).queue.dead
   }
 
@@ -230,7 +230,7 @@ export class InProcessBroker implements Publisher {
   }
 }
 
-function fitsDead(which: WhichDead | undefined): (letter: DeadLetter) => boolean {
+function fitsDead(which: WhichDead | undefined): (letter: InProcessDeadLetter) => boolean {
   if (which === undefined) return () => true
   return typeof which === 'function' ? which : ({ message }) => message.id === which
 }

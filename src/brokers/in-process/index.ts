@@ -4,7 +4,6 @@ export {
   type InProcessBrokerOptions,
   type InProcessPublisherOptions,
   type SubscriptionOptions,
-  type WhichDead,
 } from './broker.ts'
 export { type BusOptions, EventBus, type Subscriber } from './bus.ts'
-export type { DeadLetter, InProcessDelivery, QueueStats } from './queue.ts'
+export type { InProcessDeadLetter, InProcessDelivery, InProcessStats } from './queue.ts'

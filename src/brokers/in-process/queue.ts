@@ -8,7 +8,7 @@ export interface InProcessDelivery extends Delivery {
   readonly item: Item
 }
 
-export interface DeadLetter {
+export interface InProcessDeadLetter {
   readonly message: Message<string | Uint8Array>
   /** Tries it has cost. */
   readonly attempts: number
@@ -19,7 +19,7 @@ export interface DeadLetter {
   readonly at: number
 }
 
-export interface QueueStats {
+export interface InProcessStats {
   /** Could be taken, or waits for its key. */
   readonly ready: number
   readonly inHand: number
@@ -42,7 +42,7 @@ export class Queue {
   readonly #ready = new Heap<Ready>(older)
   readonly #retrying = new Heap<Item>((a, b) => a.due < b.due || (a.due === b.due && a.order < b.order))
   readonly #lanes = new Map<string, Lane>()
-  readonly #dead = new Map<Item, DeadLetter>()
+  readonly #dead = new Map<Item, InProcessDeadLetter>()
   #order = 0
   #inHand = 0
   #live = 0
@@ -59,7 +59,7 @@ export class Queue {
     return this.#live
   }
 
-  get stats(): QueueStats {
+  get stats(): InProcessStats {
     const retrying = this.#retrying.size
     const ready = this.#live - this.#inHand - retrying
     return { ready, inHand: this.#inHand, retrying, dead: this.#dead.size }
@@ -138,12 +138,12 @@ export class Queue {
     }
   }
 
-  get dead(): DeadLetter[] {
+  get dead(): InProcessDeadLetter[] {
     return [...this.#dead.values()]
   }
 
   /** Takes dead letters away, or puts them back into their old place with all their attempts. */
-  resolveDead(fits: (letter: DeadLetter) => boolean, rearm: boolean): number {
+  resolveDead(fits: (letter: InProcessDeadLetter) => boolean, rearm: boolean): number {
     let count = 0
     for (const [item, letter] of this.#dead) {
       if (!fits(letter)) continue

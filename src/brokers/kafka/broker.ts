@@ -79,7 +79,7 @@ export interface KafkaSourceOptions {
 }
 
 /** Kafka as a broker: publishers and sources. */
-export class Kafka implements Stoppable {
+export class KafkaBroker implements Stoppable {
   readonly name: string
   /** As a member of `run`: after consumers and relays. */
   readonly phase: Phase = 'connections'
@@ -194,8 +194,8 @@ export class Kafka implements Stoppable {
   }
 }
 
-export function kafka(options: KafkaOptions): Kafka {
-  return new Kafka(options)
+export function kafka(options: KafkaOptions): KafkaBroker {
+  return new KafkaBroker(options)
 }
 
 function keyOf(message: RawMessage): string | undefined {

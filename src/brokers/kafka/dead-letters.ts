@@ -6,7 +6,7 @@ import type { GroupSettings } from './member.ts'
 import type { BadRecord } from './partition.ts'
 
 /** A record that was given up: as it was, and why. */
-export interface DeadLetter {
+export interface KafkaDeadLetter {
   /** The letter's own place, for `rearm` and `discard`. */
   readonly id: string
   readonly topic: string
@@ -60,10 +60,13 @@ function withoutStory(headers: KafkaHeaders): KafkaHeaders {
 }
 
 /** What the group gave up and nobody has dealt with, oldest first. */
-export async function deadLettersOf(settings: GroupSettings, options: DeadLetterOptions = {}): Promise<DeadLetter[]> {
+export async function deadLettersOf(
+  settings: GroupSettings,
+  options: DeadLetterOptions = {},
+): Promise<KafkaDeadLetter[]> {
   checkOptions('dead letters', options, ['count'])
   const count = wholeNumber('dead letters: count', options.count ?? 100)
-  const letters: DeadLetter[] = []
+  const letters: KafkaDeadLetter[] = []
   const settled = new Set<string>()
   for (const topic of new Set(settings.topics.map((one) => settings.letters(one)))) {
     await readAll(settings, topic, (place, record) => {
@@ -75,7 +78,7 @@ export async function deadLettersOf(settings: GroupSettings, options: DeadLetter
   return letters.filter(({ id, group }) => group === settings.group && !settled.has(id)).slice(0, count)
 }
 
-function deadLetter({ decode }: GroupSettings, place: KafkaPlace, record: KafkaRecord): DeadLetter {
+function deadLetter({ decode }: GroupSettings, place: KafkaPlace, record: KafkaRecord): KafkaDeadLetter {
   const said = (name: string) => textOf(record.headers[OWN + name])
   const headers = withoutStory(record.headers)
   let message: RawMessage | undefined

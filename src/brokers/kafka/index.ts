@@ -19,13 +19,13 @@ export type {
 export type { KafkaLike } from '../../drivers/kafka/recognise.ts'
 export {
   type CreateTopics,
-  Kafka,
+  type KafkaBroker,
   type KafkaOptions,
   type KafkaPublisherOptions,
   type KafkaSourceOptions,
   kafka,
 } from './broker.ts'
-export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
+export type { KafkaDeadLetter } from './dead-letters.ts'
 export type { KafkaDecode, KafkaEncode, KafkaEncoded } from './encoding.ts'
 export type { KafkaDelivery } from './partition.ts'
 export type { KafkaSession } from './session.ts'

@@ -1,6 +1,6 @@
 import { Unavailable } from '../../core/index.ts'
 import type { Source } from '../../flow/index.ts'
-import { type DeadLetter, type DeadLetterOptions, deadLettersOf, settleLetters } from './dead-letters.ts'
+import { type DeadLetterOptions, deadLettersOf, type KafkaDeadLetter, settleLetters } from './dead-letters.ts'
 import { type GroupSettings, Member } from './member.ts'
 import type { KafkaDelivery } from './partition.ts'
 import { KafkaSession } from './session.ts'
@@ -53,7 +53,7 @@ export class KafkaSource implements Source<KafkaDelivery> {
   }
 
   /** What the group gave up and nobody has dealt with, oldest first. Reads the whole dead-letter topic. */
-  async deadLetters(options?: DeadLetterOptions): Promise<readonly DeadLetter[]> {
+  async deadLetters(options?: DeadLetterOptions): Promise<readonly KafkaDeadLetter[]> {
     return await deadLettersOf(this.#settings, options)
   }
 

@@ -75,7 +75,7 @@ export interface NatsSourceOptions {
 }
 
 /** A JetStream stream as a broker: publishers and sources. */
-export class Nats implements Stoppable {
+export class NatsBroker implements Stoppable {
   readonly name: string
   /** As a member of `run`: after consumers and relays. */
   readonly phase: Phase = 'connections'
@@ -205,6 +205,6 @@ export class Nats implements Stoppable {
   }
 }
 
-export function nats(options: NatsOptions): Nats {
-  return new Nats(options)
+export function nats(options: NatsOptions): NatsBroker {
+  return new NatsBroker(options)
 }

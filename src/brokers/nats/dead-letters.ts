@@ -4,7 +4,7 @@ import { type JetStreamApi, parsed, type StoredMessage } from './api.ts'
 import type { DeadMessage, GroupSettings } from './member.ts'
 
 /** A message that was given up: as it came, and why. */
-export interface DeadLetter {
+export interface NatsDeadLetter {
   /** The letter's own id, for `rearm` and `discard`. */
   readonly id: string
   readonly stream: string
@@ -63,11 +63,11 @@ export async function deadLettersOf(
   settings: GroupSettings,
   api: JetStreamApi,
   options: DeadLetterOptions = {},
-): Promise<DeadLetter[]> {
+): Promise<NatsDeadLetter[]> {
   checkOptions('dead letters', options, ['count', 'after'])
   const count = wholeNumber('dead letters: count', options.count ?? 100)
   const subject = `${settings.dead}.letter.${settings.group}.*`
-  const letters: DeadLetter[] = []
+  const letters: NatsDeadLetter[] = []
   for (let after = idOf(options.after ?? '0'); letters.length < count; ) {
     const stored = await api.message(settings.dead, { seq: after + 1, next_by_subj: subject })
     if (stored === undefined) break
@@ -115,7 +115,7 @@ function idOf(id: string): number {
   throw new WaybillError('INVALID_OPTION', `${JSON.stringify(id)} is no dead letter's id; deadLetters() tells them`)
 }
 
-function letterOf(settings: GroupSettings, stored: StoredMessage): DeadLetter {
+function letterOf(settings: GroupSettings, stored: StoredMessage): NatsDeadLetter {
   const all = headersOf(stored)
   const said = (name: string) => all.find(([known]) => known === OURS + name)?.[1] ?? ''
   const headers: Record<string, string> = Object.create(null)

@@ -1,7 +1,7 @@
 /** `waybill/nats`: NATS JetStream as a broker. */
 export type { NatsConnectionLike, NatsLike } from '../../drivers/nats/nats.ts'
-export { Nats, type NatsOptions, type NatsPublisherOptions, type NatsSourceOptions, nats } from './broker.ts'
-export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
+export { type NatsBroker, type NatsOptions, type NatsPublisherOptions, type NatsSourceOptions, nats } from './broker.ts'
+export type { NatsDeadLetter } from './dead-letters.ts'
 export type { NatsDecode, NatsEncode, NatsEnvelope } from './encoding.ts'
 export type { NatsDelivery } from './member.ts'
 export type { NatsPublisher } from './publisher.ts'

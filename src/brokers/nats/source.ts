@@ -1,7 +1,13 @@
 import type { NatsClient } from '../../drivers/nats/link.ts'
 import type { Source } from '../../flow/index.ts'
 import { JetStreamApi, type StreamConfig } from './api.ts'
-import { type DeadLetter, type DeadLetterOptions, deadLettersOf, discardLetter, rearmLetter } from './dead-letters.ts'
+import {
+  type DeadLetterOptions,
+  deadLettersOf,
+  discardLetter,
+  type NatsDeadLetter,
+  rearmLetter,
+} from './dead-letters.ts'
 import type { GroupSettings, NatsDelivery } from './member.ts'
 import { NatsSession } from './session.ts'
 import { ensureConsumer, ensureDeadStream, ensureStream, NANOSECONDS, type WantedConsumer } from './setup.ts'
@@ -68,7 +74,7 @@ export class NatsSource implements Source<NatsDelivery> {
   }
 
   /** What the group gave up, oldest first. */
-  async deadLetters(options?: DeadLetterOptions): Promise<readonly DeadLetter[]> {
+  async deadLetters(options?: DeadLetterOptions): Promise<readonly NatsDeadLetter[]> {
     return await deadLettersOf(this.#settings, await this.#api(), options)
   }
 

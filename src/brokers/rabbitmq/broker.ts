@@ -101,7 +101,7 @@ const SOURCE_OPTIONS = [
 ]
 
 /** RabbitMQ as a broker: publishers, sources, and itself a publisher. Nothing is connected before it is needed. */
-export class Rabbitmq implements Publisher, Stoppable {
+export class RabbitmqBroker implements Publisher, Stoppable {
   readonly name: string
   readonly features = {} as const
   /** As a member of `run`: after consumers and relays. */
@@ -241,6 +241,6 @@ export class Rabbitmq implements Publisher, Stoppable {
   }
 }
 
-export function rabbitmq(options: RabbitmqOptions): Rabbitmq {
-  return new Rabbitmq(options)
+export function rabbitmq(options: RabbitmqOptions): RabbitmqBroker {
+  return new RabbitmqBroker(options)
 }

@@ -5,7 +5,7 @@ import type { Sender } from './sender.ts'
 import type { SourceSettings } from './source.ts'
 
 /** A message that was given up: as it came, and why. */
-export interface DeadLetter {
+export interface RabbitmqDeadLetter {
   /** The message's id; `undefined` where it has none, which may be why it is here. */
   readonly id: string | undefined
   readonly queue: string
@@ -26,7 +26,7 @@ export interface DeadLetterOptions {
 }
 
 /** Which dead letters: by message id, or by a function. */
-export type WhichDead = string | ((letter: DeadLetter) => boolean)
+export type WhichDead = string | ((letter: RabbitmqDeadLetter) => boolean)
 
 /** How many copies are under way at once. */
 const AT_ONCE = 100
@@ -46,7 +46,7 @@ export class DeadLetters {
     this.#sender = sender
   }
 
-  async list(channel: AmqpChannel, options: DeadLetterOptions = {}): Promise<DeadLetter[]> {
+  async list(channel: AmqpChannel, options: DeadLetterOptions = {}): Promise<RabbitmqDeadLetter[]> {
     checkOptions('dead letters', options, ['count'])
     const count = wholeNumber('dead letters: count', options.count ?? 100)
     const seen: AmqpDelivery[] = []
@@ -108,7 +108,7 @@ export class DeadLetters {
     }
   }
 
-  #letter(raw: AmqpDelivery): DeadLetter {
+  #letter(raw: AmqpDelivery): RabbitmqDeadLetter {
     const { plan, decode } = this.#settings
     const headers = raw.properties.headers ?? {}
     const [death] = deathsOf(raw.properties)
@@ -143,7 +143,7 @@ function text(value: unknown): string | undefined {
   return typeof value === 'string' ? value : undefined
 }
 
-function fitsDead(which: WhichDead | undefined): (letter: DeadLetter) => boolean {
+function fitsDead(which: WhichDead | undefined): (letter: RabbitmqDeadLetter) => boolean {
   if (which === undefined) return () => true
   return typeof which === 'function' ? which : ({ id }) => id === which
 }

@@ -9,14 +9,14 @@ export type {
   AmqpSocketOptions,
 } from '../../drivers/amqp.ts'
 export {
-  Rabbitmq,
+  type RabbitmqBroker,
   type RabbitmqOptions,
   type RabbitmqPublisherOptions,
   type RabbitmqSourceOptions,
   rabbitmq,
 } from './broker.ts'
-export type { DeadLetter, DeadLetterOptions, WhichDead } from './dead-letters.ts'
+export type { RabbitmqDeadLetter } from './dead-letters.ts'
 export type { AmqpContent, RabbitmqDecode, RabbitmqEncode } from './encoding.ts'
 export type { RabbitmqPublisher } from './publisher.ts'
 export type { RabbitmqDelivery } from './session.ts'
-export type { QueueStats, RabbitmqSource } from './source.ts'
+export type { RabbitmqSource, RabbitmqStats } from './source.ts'

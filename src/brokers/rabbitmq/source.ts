@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import type { Clock } from '../../core/index.ts'
 import type { AmqpChannel, OpenAmqp, ReconnectingAmqp } from '../../drivers/amqp.ts'
 import type { Source, SourceDefaults } from '../../flow/index.ts'
-import { type DeadLetter, type DeadLetterOptions, DeadLetters, type WhichDead } from './dead-letters.ts'
+import { type DeadLetterOptions, DeadLetters, type RabbitmqDeadLetter, type WhichDead } from './dead-letters.ts'
 import type { RabbitmqDecode } from './encoding.ts'
 import type { Sender } from './sender.ts'
 import { type RabbitmqDelivery, RabbitmqSession } from './session.ts'
@@ -19,7 +19,7 @@ export interface SourceSettings {
 }
 
 /** How much there is, by queue. What is in hand of a consumer is in none of them. */
-export interface QueueStats {
+export interface RabbitmqStats {
   readonly waiting: number
   readonly retrying: number
   readonly dead: number
@@ -71,7 +71,7 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
     }
   }
 
-  async stats(): Promise<QueueStats> {
+  async stats(): Promise<RabbitmqStats> {
     const { plan } = this.#settings
     return await this.#aside(async (channel) => {
       const { messageCount: waiting, consumerCount: consumers } = await channel.checkQueue(plan.name)
@@ -83,7 +83,7 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
   }
 
   /** What was given up, oldest first. They are looked at one by one and put back: nobody else should at the same time. */
-  async deadLetters(options?: DeadLetterOptions): Promise<readonly DeadLetter[]> {
+  async deadLetters(options?: DeadLetterOptions): Promise<readonly RabbitmqDeadLetter[]> {
     return await this.#aside((channel) => this.#letters.list(channel, options))
   }
 

@@ -88,7 +88,7 @@ export interface TrimmerOptions {
 const TRIM_AT_ONCE = 1000
 
 /** Redis Streams as a broker: publishers, sources, and a trimmer that loses nothing. */
-export class RedisStreams implements Stoppable {
+export class RedisStreamsBroker implements Stoppable {
   readonly name: string
   /** As a member of `run`: after consumers and relays. */
   readonly phase: Phase = 'connections'
@@ -240,8 +240,8 @@ export class RedisStreams implements Stoppable {
   }
 }
 
-export function redisStreams(options: RedisStreamsOptions): RedisStreams {
-  return new RedisStreams(options)
+export function redisStreams(options: RedisStreamsOptions): RedisStreamsBroker {
+  return new RedisStreamsBroker(options)
 }
 
 function checkedName(where: string, name: unknown): string {

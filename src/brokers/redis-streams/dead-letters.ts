@@ -4,7 +4,7 @@ import { recordOf } from './encoding.ts'
 import type { GroupSettings } from './member.ts'
 
 /** An entry that was given up: its fields as they were, and why. */
-export interface DeadLetter {
+export interface StreamDeadLetter {
   /** The letter's own id, for `rearm` and `discard`. */
   readonly id: string
   readonly stream: string
@@ -29,11 +29,11 @@ export async function deadLettersOf(
   settings: GroupSettings,
   redis: RedisCommands,
   options: DeadLetterOptions = {},
-): Promise<DeadLetter[]> {
+): Promise<StreamDeadLetter[]> {
   checkOptions('dead letters', options, ['count', 'after'])
   const count = wholeNumber('dead letters: count', options.count ?? 100)
   const { after } = options
-  const letters: DeadLetter[] = []
+  const letters: StreamDeadLetter[] = []
   for (const key of new Set(settings.streams.map((stream) => stream.letters))) {
     // An exclusive start came with 6.2: one more is asked for, and that one left out.
     const command = ['xrange', key, after ?? '-', '+', 'COUNT', String(count + 1)]
@@ -43,7 +43,7 @@ export async function deadLettersOf(
   return letters.sort((a, b) => compareIds(a.id, b.id)).slice(0, count)
 }
 
-function letterOf({ decode }: GroupSettings, entry: RedisReply): DeadLetter {
+function letterOf({ decode }: GroupSettings, entry: RedisReply): StreamDeadLetter {
   const [id, raw] = listOf(entry)
   const all = recordOf(raw!)
   const fields = Object.fromEntries(Object.entries(all).filter(([name]) => !name.startsWith('waybill-')))

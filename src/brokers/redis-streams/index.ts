@@ -3,14 +3,14 @@
 export type { RedisLike } from '../../drivers/redis/recognise.ts'
 export type { RedisClient, RedisConnection } from '../../drivers/redis/redis.ts'
 export {
-  RedisStreams,
+  type RedisStreamsBroker,
   type RedisStreamsOptions,
   redisStreams,
   type StreamsPublisherOptions,
   type StreamsSourceOptions,
   type TrimmerOptions,
 } from './broker.ts'
-export type { DeadLetter, DeadLetterOptions } from './dead-letters.ts'
+export type { StreamDeadLetter } from './dead-letters.ts'
 export type { StreamDecode, StreamEncode, StreamFields } from './encoding.ts'
 export type { StreamDelivery } from './session.ts'
 export type { StreamStats, StreamsSource } from './source.ts'

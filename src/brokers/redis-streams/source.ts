@@ -15,7 +15,7 @@ import {
 } from '../../drivers/redis/redis.ts'
 import type { Source } from '../../flow/index.ts'
 import type { Predecessor } from './claims.ts'
-import { type DeadLetter, type DeadLetterOptions, deadLettersOf } from './dead-letters.ts'
+import { type DeadLetterOptions, deadLettersOf, type StreamDeadLetter } from './dead-letters.ts'
 import type { GroupSettings } from './member.ts'
 import { DUE, RETURNED, scripts } from './scripts.ts'
 import { type StreamDelivery, StreamSession } from './session.ts'
@@ -76,7 +76,7 @@ export class StreamsSource implements Source<StreamDelivery> {
   }
 
   /** What the group gave up, oldest first. */
-  async deadLetters(options?: DeadLetterOptions): Promise<readonly DeadLetter[]> {
+  async deadLetters(options?: DeadLetterOptions): Promise<readonly StreamDeadLetter[]> {
     return await deadLettersOf(this.#settings, this.#redis, options)
   }
 

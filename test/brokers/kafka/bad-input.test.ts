@@ -1,7 +1,7 @@
 import { CloudEvent, Kafka as CloudEventsKafka } from 'cloudevents'
 import kafkajs from 'kafkajs'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { type Kafka, type KafkaSession, kafka } from '../../../src/brokers/kafka/index.ts'
+import { type KafkaBroker, type KafkaSession, kafka } from '../../../src/brokers/kafka/index.ts'
 import { murmur2 } from '../../../src/brokers/kafka/sender.ts'
 import { Message } from '../../../src/core/index.ts'
 import { DONE, Flow, setTopic } from '../../../src/flow/index.ts'
@@ -12,7 +12,7 @@ import { addressOf, bare, fresh, message, NEVER, onServer, QUICK, receive, until
 const ONE = { partitions: 1, replication: 1 }
 
 describeWith(['kafka'], 'kafka and bad input', () => {
-  let broker: Kafka
+  let broker: KafkaBroker
   const url = () => service('kafka').url
   beforeAll(() => {
     broker = onServer(url())

@@ -1,6 +1,6 @@
 import kafkajs from 'kafkajs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { Kafka } from '../../../src/brokers/kafka/index.ts'
+import type { KafkaBroker } from '../../../src/brokers/kafka/index.ts'
 import { systemClock } from '../../../src/core/index.ts'
 import { DONE, Flow, RELEASE } from '../../../src/flow/index.ts'
 import { recordTelemetry, runScript } from '../../../src/testing/index.ts'
@@ -11,7 +11,7 @@ import { bare, fresh, message, NEVER, onServer, QUICK, receive, until } from './
 const RETRY = { breaker: { min: 20, max: 100 }, backoff: { min: 20, max: 50 } }
 
 describeWith(['kafka'], 'kafka under faults', () => {
-  let broker: Kafka
+  let broker: KafkaBroker
   const url = () => service('kafka').url
   const script = (...args: string[]) => runScript({ script: new URL('./consumer-script.ts', import.meta.url), args })
   const lagOf = async (topic: string, group: string) =>

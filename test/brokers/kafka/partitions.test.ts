@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { Kafka } from '../../../src/brokers/kafka/index.ts'
+import type { KafkaBroker } from '../../../src/brokers/kafka/index.ts'
 import { DONE } from '../../../src/flow/index.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { bare, fresh, message, NEVER, onServer, QUICK, receive, until } from './support.ts'
@@ -7,7 +7,7 @@ import { bare, fresh, message, NEVER, onServer, QUICK, receive, until } from './
 const ONE = { partitions: 1, replication: 1 }
 
 describeWith(['kafka'], 'kafka partitions', () => {
-  let broker: Kafka
+  let broker: KafkaBroker
   beforeAll(() => {
     broker = onServer(service('kafka').url)
   })

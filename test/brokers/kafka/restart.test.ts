@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import * as control from '../../../scripts/services/server.ts'
 import type { Server } from '../../../scripts/services/types.ts'
-import type { Kafka } from '../../../src/brokers/kafka/index.ts'
+import type { KafkaBroker } from '../../../src/brokers/kafka/index.ts'
 import { systemClock } from '../../../src/core/index.ts'
 import { Flow } from '../../../src/flow/index.ts'
 import { type FaultProxy, recordTelemetry } from '../../../src/testing/index.ts'
@@ -12,7 +12,7 @@ import { bare, fresh, message, NEVER, onServer, QUICK, receive, until } from './
 
 describeWith(['kafka'], 'kafka when server and network fail', () => {
   let [server, proxy, url]: [Server?, FaultProxy?, string?] = []
-  let broker: Kafka
+  let broker: KafkaBroker
 
   beforeAll(async () => {
     ;({ server, proxy, url } = await kafkaBehindProxy())

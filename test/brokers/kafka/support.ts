@@ -1,6 +1,6 @@
 import kafkajs from 'kafkajs'
 import {
-  type Kafka,
+  type KafkaBroker,
   type KafkaOptions,
   type KafkaPublisherOptions,
   type KafkaSourceOptions,
@@ -19,7 +19,7 @@ export function addressOf(url: string): string {
 }
 
 /** Our adapter on the server of this URL, made from the class. */
-export function onServer(url: string, options: Partial<KafkaOptions> = {}): Kafka {
+export function onServer(url: string, options: Partial<KafkaOptions> = {}): KafkaBroker {
   return kafka({ client: kafkajs.Kafka, brokers: [addressOf(url)], ...options })
 }
 
@@ -36,7 +36,7 @@ export const FEATURES = { groups: true, competing: true, ordered: true, deadLett
 /** What the broker suite needs. */
 export function factory(
   name: string,
-  make: () => Kafka,
+  make: () => KafkaBroker,
   publisherOptions: Partial<KafkaPublisherOptions> = {},
   sourceOptions: Partial<KafkaSourceOptions> = {},
 ): BrokerFactory {

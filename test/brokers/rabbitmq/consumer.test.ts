@@ -1,6 +1,6 @@
 import type amqplib from 'amqplib'
 import { afterAll, afterEach, expect, test } from 'vitest'
-import type { Rabbitmq, RabbitmqSourceOptions } from '../../../src/brokers/rabbitmq/index.ts'
+import type { RabbitmqBroker, RabbitmqSourceOptions } from '../../../src/brokers/rabbitmq/index.ts'
 import {
   event,
   type RawMessage,
@@ -61,21 +61,21 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
 
   const changed = (n = 1) => message(`{"n":${n}}`, { type: 'order.status_changed' })
 
-  async function send(broker: Rabbitmq, ...messages: readonly RawMessage[]): Promise<void> {
+  async function send(broker: RabbitmqBroker, ...messages: readonly RawMessage[]): Promise<void> {
     const outcomes = await broker.publish(messages, NEVER)
     expect(outcomes.map(({ kind }) => kind)).toEqual(messages.map(() => 'ok'))
   }
 
   /** As a producer that knows nothing of us. */
-  async function sendPlain(exchange: Rabbitmq, key: string, body: string, options: amqplib.Options.Publish) {
+  async function sendPlain(exchange: RabbitmqBroker, key: string, body: string, options: amqplib.Options.Publish) {
     await plainly(url(), async (channel) => {
       channel.publish(nameOf(exchange), key, Buffer.from(body), options)
       await channel.waitForConfirms()
     })
   }
 
-  const exchanges = new Map<Rabbitmq, string>()
-  const nameOf = (broker: Rabbitmq) => exchanges.get(broker)!
+  const exchanges = new Map<RabbitmqBroker, string>()
+  const nameOf = (broker: RabbitmqBroker) => exchanges.get(broker)!
 
   function withExchange(options: Partial<RabbitmqSourceOptions> = {}) {
     const exchange = fresh('x')

@@ -3,7 +3,7 @@ import {
   type AmqpChannel,
   type AmqpClient,
   type AmqpConnection,
-  type Rabbitmq,
+  type RabbitmqBroker,
   type RabbitmqOptions,
   type RabbitmqSourceOptions,
   rabbitmq,
@@ -20,7 +20,7 @@ export const client: AmqpClient = amqplib
 export const SOON = { min: 50, max: 500, jitter: 50 } as const
 
 /** A broker with an exchange of its own, which it declares. */
-export function brokerAt(url: string, options: Partial<RabbitmqOptions> = {}): Rabbitmq {
+export function brokerAt(url: string, options: Partial<RabbitmqOptions> = {}): RabbitmqBroker {
   return rabbitmq({ client, url, exchange: fresh('x'), declare: true, reconnect: SOON, ...options })
 }
 
