@@ -38,6 +38,7 @@ export type {
   SourceFeatures,
   Step,
   Tally,
+  Waits,
 } from './flow/index.ts'
 export {
   checkOutcomes,

@@ -26,8 +26,8 @@ export {
   Unavailable,
   WaybillError,
 } from './core/index.ts'
-export type { Publisher, RetryOptions, Source, Stoppable } from './flow/index.ts'
-export { run, shutdownSignal, Task, Worker } from './flow/index.ts'
+export type { Publisher, RetryOptions, Source, Status, Stoppable } from './flow/index.ts'
+export { run, Supervisor, shutdownSignal, Task, Worker } from './flow/index.ts'
 
 // Sending it on
 export type {

@@ -94,6 +94,10 @@ export interface TelemetryEvents {
   'inbox.fenced': { store: string; key: string }
   'worker.started': { worker: string }
   'worker.stopped': { worker: string; took: number }
+  /** A worker ended with an error, and has given back what it had. */
+  'worker.failed': { worker: string; error: unknown }
+  /** A worker that ended with an error, or could not be started again, is started by its parent after `retryIn`. */
+  'worker.restarting': { worker: string; parent: string; error: unknown; retryIn: number; failures: number }
   'task.failed': { task: string; error: unknown; retryIn: number }
   'task.ran': { task: string; took: number }
   /** A cleaner has removed what was no longer needed: `count` rows one by one, and whole partitions. */
@@ -181,6 +185,8 @@ const names = {
   'inbox.fenced': 1,
   'worker.started': 1,
   'worker.stopped': 1,
+  'worker.failed': 1,
+  'worker.restarting': 1,
   'task.failed': 1,
   'task.ran': 1,
   'cleaner.cleaned': 1,

@@ -1,11 +1,9 @@
 import {
   asError,
-  type Clock,
   describe,
   errorSummary,
   type Message,
   pauseAfter,
-  systemClock,
   telemetry,
   WaybillError,
   warnOnce,
@@ -15,6 +13,7 @@ import { Changes } from './changes.ts'
 import { type FlowLimits, type FlowOptions, flowLimits, type Step, type Tally } from './flow-options.ts'
 import { Pump } from './pump.ts'
 import type { Delivery, Session, Source } from './source.ts'
+import type { Status } from './status.ts'
 import { Task } from './task.ts'
 import { Window } from './window.ts'
 import { type Phase, Worker } from './worker.ts'
@@ -41,7 +40,6 @@ interface Open<D extends Delivery<Message>> {
 export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> {
   readonly name: string
   override readonly phase: Phase
-  protected override readonly clock: Clock
   readonly #from: Source<D>
   readonly #step: Step<D>
   readonly #limits: FlowLimits
@@ -50,11 +48,10 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   #open: Open<D> | undefined
 
   constructor(options: FlowOptions<D>) {
-    super()
+    super(options?.clock)
     this.#limits = flowLimits(options)
     this.name = options.name
     this.phase = options.phase ?? 'consumers'
-    this.clock = options.clock ?? systemClock
     this.#from = options.from
     this.#step = options.step
     this.#window = new Window(this.#limits.window)
@@ -101,6 +98,11 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     return difference(pump.hand.tally, before)
   }
 
+  override status(): Status {
+    const unsettled = this.#open?.pump.hand.count
+    return unsettled === undefined ? super.status() : { ...super.status(), unsettled }
+  }
+
   /** Gives back the session that `runOnce` has left open for the next round. */
   async rest(): Promise<void> {
     if (!this.started) await this.ended()
@@ -114,12 +116,15 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         if (signal.aborted) return
         failures++
         const retryIn = Math.max(this.#limits.retry.breaker(failures), pauseAfter(error))
+        this.condition.hinder('open', 'failing', errorSummary(error), retryIn)
         telemetry['flow.open_failed'].publish({ flow: this.name, error: asError(error), retryIn })
         await this.clock.sleep(retryIn, signal)
         continue
       }
       if (this.#open === undefined) {
         failures = 0
+        const reason = this.#from.waiting?.()?.reason ?? 'another may read at present'
+        this.condition.hinder('open', 'waiting', reason, this.#limits.poll.base)
         await this.clock.sleep(this.#limits.poll.base, signal)
         continue
       }
@@ -127,9 +132,13 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       await this.#work(session, pump, signal)
       this.#open = undefined
       if (signal.aborted) return
+      // These were of the session.
+      for (const cause of ['take', 'breaker', 'settle', 'aside']) this.condition.clear(cause)
       // One that is lost again and again without having moved anything must not be opened in a hot loop.
       failures = pump.hand.tally.done > 0 ? 1 : failures + 1
-      await this.clock.sleep(this.#limits.retry.breaker(failures), signal)
+      const retryIn = this.#limits.retry.breaker(failures)
+      this.condition.hinder('open', 'failing', errorSummary(session.lost.reason), retryIn)
+      await this.clock.sleep(retryIn, signal)
     }
   }
 
@@ -161,6 +170,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       window: this.#window,
       retry: this.#limits.retry,
       clock: this.clock,
+      condition: this.condition,
       changes: this.#changes,
     })
     return { session, pump }
@@ -204,6 +214,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       // Not for one or two at a time while there is work: a take costs a round trip.
       return free >= Math.min(ask, this.#limits.count >> 1) || pump.hungry
     }
+    let unproven = true
     for (let failures = 0; !over.aborted; ) {
       if (!room()) await this.#changes.until(room, over)
       if (over.aborted) return
@@ -222,6 +233,8 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
           taken = this.#checked(
             await session.take(crowded === undefined ? demand : { ...demand, without: new Set(crowded) }, over),
           )
+          if (unproven) this.#proven(over)
+          unproven = false
         } finally {
           if (over.aborted) pump.close()
           useful = pump.accept(taken)
@@ -235,11 +248,14 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         if (over.aborted) return
         failures++
         const retryIn = this.#limits.retry.breaker(failures)
+        unproven = true
+        this.condition.hinder('take', 'failing', errorSummary(error), retryIn)
         telemetry['flow.take_failed'].publish({ flow: this.name, error: asError(error), retryIn })
         await this.clock.sleep(retryIn, over)
         continue
       }
       if (taken.length === 0) {
+        if (idle === this.#limits.poll.max && hand.count === 0) pump.breaker.nothingToProve()
         idle = Math.min(idle * 2, this.#limits.poll.max)
         continue
       }
@@ -257,6 +273,14 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   async #untilUncrowded({ hand }: Pump<D>, took: number, over: AbortSignal): Promise<void> {
     const pause = Math.min(this.#limits.poll.base, Math.max(LOOK_PAST_CROWDED, 4 * took))
     await this.#within(pause, () => hand.lanes.crowded === undefined, over)
+  }
+
+  /** A take succeeded: the source is there, and whatever was wrong with it is over. */
+  #proven(over: AbortSignal): void {
+    if (over.aborted) return
+    this.condition.clear('open')
+    this.condition.clear('take')
+    this.condition.running()
   }
 
   /** What a source gave, if it is what a source gives. One that is no delivery costs nobody but itself. */
@@ -338,12 +362,6 @@ function isDelivery(given: Partial<Delivery> | undefined | null): boolean {
 }
 
 function difference(tally: Tally, before: Tally): Tally {
-  const { taken, done, retry, dead, release } = tally
-  return {
-    taken: taken - before.taken,
-    done: done - before.done,
-    retry: retry - before.retry,
-    dead: dead - before.dead,
-    release: release - before.release,
-  }
+  const kinds = Object.keys(tally) as (keyof Tally)[]
+  return Object.fromEntries(kinds.map((kind) => [kind, tally[kind] - before[kind]])) as unknown as Tally
 }

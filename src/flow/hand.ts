@@ -16,12 +16,14 @@ import {
   type SourceFeatures,
   topicOfDelivery,
 } from './source.ts'
+import type { Condition } from './status.ts'
 
 export interface HandSettings {
   readonly flow: string
   readonly features: SourceFeatures
   readonly retry: RetryPolicy
   readonly clock: Clock
+  readonly condition: Condition
   /** How much may be in hand. */
   readonly count: number
   readonly bytes: number
@@ -70,14 +72,14 @@ export class Hand<D extends Delivery<Message>> {
     onReady: () => void,
     onSettled: (done: boolean) => void,
   ) {
-    const { flow, clock, retry } = settings
+    const { flow, clock, retry, condition } = settings
     this.#settings = settings
     this.lanes = new Lanes(settings.enough)
     this.#abort = abort
     this.handled = new Handled(flow, clock)
     this.#onReady = onReady
     this.#onSettled = onSettled
-    this.#settler = new Settler(flow, session, clock, retry.breaker, {
+    this.#settler = new Settler(flow, session, clock, retry.breaker, condition, {
       settled: (batch, written) => this.#settled(batch, written),
       condemned: (delivery, before, reason) => this.#condemned(delivery, before, reason),
       aside: (delivery, settlement) => this.#putAside(delivery, settlement),
@@ -294,6 +296,7 @@ export class Hand<D extends Delivery<Message>> {
       if (settlement.kind === 'done') done = true
       else if (holdsKeys && delivery.key !== undefined && this.#holds(settlement)) this.#unhold(delivery.key)
     }
+    if (this.#aside.size < this.#settings.count) this.#settings.condition.clear('aside')
     this.#onSettled(done && written)
   }
 
@@ -320,6 +323,7 @@ export class Hand<D extends Delivery<Message>> {
     if (this.#aside.size === this.#settings.count) {
       const message = `${this.#aside.size} settlements were refused by the source; nothing more is taken before some are written`
       warnOnce(`flow ${this.#settings.flow}`, message)
+      this.#settings.condition.hinder('aside', 'failing', message)
     }
     this.#onSettled(false)
   }

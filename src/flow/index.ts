@@ -32,7 +32,7 @@ export {
   publisherOf,
 } from './publisher.ts'
 export type { RetryOptions } from './retry-policy.ts'
-export { type RunOptions, run, type Stoppable, shutdownSignal } from './run.ts'
+export { type RunOptions, run, shutdownSignal } from './run.ts'
 export {
   type Delivery,
   type Demand,
@@ -48,8 +48,11 @@ export {
   takeFrom,
   topicOf,
   topicOfDelivery,
+  type Waits,
 } from './source.ts'
+export type { Status, WorkerState } from './status.ts'
+export { type OnFailure, Parent, Supervisor, type SupervisorOptions } from './supervisor.ts'
 export { Task, type TaskOptions } from './task.ts'
 export { Waiters } from './waiters.ts'
 export { Window } from './window.ts'
-export { PHASES, type Phase, Worker } from './worker.ts'
+export { PHASES, type Phase, type Stoppable, Worker } from './worker.ts'

@@ -1,12 +1,6 @@
 import { checkOptions, describe, WaybillError } from '../core/index.ts'
-import { PHASES, type Phase, Worker } from './worker.ts'
-
-/** Something that takes part in the order of a stop without being a worker: an HTTP server, a pool, a connection. */
-export interface Stoppable {
-  readonly name?: string
-  readonly phase: Phase
-  stop(): unknown
-}
+import { Supervisor } from './supervisor.ts'
+import type { Stoppable, Worker } from './worker.ts'
 
 export interface RunOptions {
   /** Ends the run; `shutdownSignal()` is wired to SIGTERM and SIGINT. */
@@ -30,50 +24,20 @@ export async function run(members: readonly (Worker | Stoppable)[], options: Run
       'run: a signal is needed to know when to stop; give { signal: shutdownSignal() }',
     )
   }
-  for (const member of members) {
-    if (!PHASES.includes(member?.phase) || typeof member.stop !== 'function') {
-      throw new WaybillError(
-        'INVALID_OPTION',
-        `run: a member must be a worker, or have stop() and a phase (${PHASES.join(', ')})`,
-      )
-    }
+  const whole = new Supervisor({ name: 'run' })
+  for (const member of members) await whole.add(member, 'fatal')
+  const { signal } = options
+  if (signal.aborted) return whole.stop()
+  const stop = () => {
+    whole.stop().catch(() => {}) // `finished` tells
   }
-  const workers = members.filter((member) => member instanceof Worker)
-  let failure: unknown
-  let failed = false
+  signal.addEventListener('abort', stop, { once: true })
   try {
-    // What others need is started first.
-    for (const phase of [...PHASES].reverse()) {
-      if (!options.signal.aborted) await startAll(workers.filter((worker) => worker.phase === phase && !worker.started))
-    }
-    const stopped = new Promise<void>((resolve) => {
-      if (options.signal.aborted) resolve()
-      else options.signal.addEventListener('abort', () => resolve(), { once: true })
-    })
-    await Promise.race([stopped, ...workers.map((worker) => worker.finished.then(() => stopped))])
-  } catch (error) {
-    failed = true
-    failure = error
+    await whole.start()
+    await whole.finished
+  } finally {
+    signal.removeEventListener('abort', stop)
   }
-  const errors = await stopAll(members)
-  if (failed) throw failure
-  if (errors.length > 0)
-    throw new AggregateError(errors, `${errors.length} of ${members.length} could not be stopped cleanly`)
-}
-
-/** All have started, or could not, when this ends: one that is still starting could not be stopped. */
-async function startAll(workers: readonly Worker[]): Promise<void> {
-  const results = await Promise.allSettled(workers.map((worker) => worker.start()))
-  for (const result of results) if (result.status === 'rejected') throw result.reason
-}
-
-async function stopAll(members: readonly (Worker | Stoppable)[]): Promise<unknown[]> {
-  const errors: unknown[] = []
-  for (const phase of PHASES) {
-    const stops = members.filter((member) => member.phase === phase).map(async (member) => member.stop())
-    for (const result of await Promise.allSettled(stops)) if (result.status === 'rejected') errors.push(result.reason)
-  }
-  return errors
 }
 
 /** Aborted by the first SIGTERM or SIGINT; the second ends the process at once. */

@@ -5,11 +5,13 @@ import {
   backoff,
   type Clock,
   classify,
+  errorSummary,
   type Message,
   telemetry,
   WaybillError,
 } from '../core/index.ts'
 import type { Delivery, Session, Settled, Settlement } from './source.ts'
+import type { Condition } from './status.ts'
 
 /** What becomes of settlements. */
 export interface SettlerEvents<D> {
@@ -42,6 +44,7 @@ export class Settler<D extends Delivery<Message>> {
   readonly #session: Session<D>
   readonly #clock: Clock
   readonly #backoff: Backoff
+  readonly #condition: Condition
   readonly #asideBackoff = backoff()
   readonly #events: SettlerEvents<D>
   readonly #patience = new AbortController()
@@ -62,11 +65,19 @@ export class Settler<D extends Delivery<Message>> {
   #scheduled = false
   #ended = false
 
-  constructor(flow: string, session: Session<D>, clock: Clock, pauses: Backoff, events: SettlerEvents<D>) {
+  constructor(
+    flow: string,
+    session: Session<D>,
+    clock: Clock,
+    pauses: Backoff,
+    condition: Condition,
+    events: SettlerEvents<D>,
+  ) {
     this.#flow = flow
     this.#session = session
     this.#clock = clock
     this.#backoff = pauses
+    this.#condition = condition
     this.#events = events
     this.#over = AbortSignal.any([session.lost, this.#patience.signal])
     // Whoever is put aside listens until its next try.
@@ -149,6 +160,7 @@ export class Settler<D extends Delivery<Message>> {
     const began = this.#clock.monotonic()
     try {
       const stale = await this.#session.settle(batch)
+      if (batch.some(isDone)) this.#condition.succeededAt = began
       if (telemetry['flow.settled'].active) this.#tell(batch, stale, this.#clock.monotonic() - began)
       return undefined
     } catch (thrown) {
@@ -172,6 +184,7 @@ export class Settler<D extends Delivery<Message>> {
       failed ??= await this.#try(piece)
       if (failed === undefined) {
         failures = 0
+        this.#condition.clear('settle')
         quick = AT_ONCE
         suspects.written++
         this.#pieces.shift()
@@ -190,11 +203,18 @@ export class Settler<D extends Delivery<Message>> {
       // With many culprits each pause would be one for everybody, again and again.
       const atOnce = refused || quick > 0
       quick = failures === SPLIT_AFTER ? AT_ONCE : Math.max(0, quick - 1)
-      if (!atOnce) await this.#clock.sleep(this.#backoff(failures), this.#over)
+      if (!atOnce) await this.#pause(error, this.#backoff(failures))
       if (atOnce || failures >= SPLIT_AFTER) this.#split(piece, suspects)
     }
+    this.#condition.clear('settle')
     const left = this.#pieces.splice(0).flat()
     if (left.length > 0) this.#events.settled(left, false)
+  }
+
+  /** What is done cannot be written, so before long nothing moves. */
+  async #pause(error: unknown, ms: number): Promise<void> {
+    this.#condition.hinder('settle', 'failing', errorSummary(error), ms)
+    await this.#clock.sleep(ms, this.#over)
   }
 
   /** The first piece, in halves. One that is alone goes behind the others: do they fare better? */
@@ -279,6 +299,10 @@ export class Settler<D extends Delivery<Message>> {
     for (const [, settlement] of batch) counts[settlement.kind]++
     telemetry['flow.settled'].publish({ flow: this.#flow, ...counts, stale, took })
   }
+}
+
+function isDone([, settlement]: Settled<Delivery<Message>>): boolean {
+  return settlement.kind === 'done'
 }
 
 interface Failure {

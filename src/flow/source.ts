@@ -119,6 +119,12 @@ export interface SourceDefaults {
   readonly timeout?: number
 }
 
+/** For whom somebody waits, in a sentence, and until when at most unless the other renews its right. */
+export interface Waits {
+  readonly reason: string
+  readonly until: Date
+}
+
 /**
  * Where messages come from. Opening may fail; the flow backs off and tries again. `undefined` is no failure: another
  * has the right to read at present, and the flow asks again after its poll interval.
@@ -128,6 +134,8 @@ export interface Source<D extends Delivery<Message> = Delivery> {
   readonly features: SourceFeatures
   readonly defaults?: SourceDefaults
   open(signal: AbortSignal): Promise<Session<D> | undefined>
+  /** Why `open` gave `undefined` the last time: who may read, and until when. */
+  waiting?(): Waits | undefined
 }
 
 const TOPIC: Local<string> = local('topic')

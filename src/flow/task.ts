@@ -6,9 +6,9 @@ import {
   type Clock,
   checkOptions,
   type Duration,
+  errorSummary,
   milliseconds,
   type Random,
-  systemClock,
   telemetry,
 } from '../core/index.ts'
 import { type Phase, Worker } from './worker.ts'
@@ -34,17 +34,15 @@ const TASK_OPTIONS = ['name', 'every', 'run', 'again', 'backoff', 'phase', 'cloc
 export class Task<Round = unknown> extends Worker<Round> {
   readonly name: string
   override readonly phase: Phase
-  protected override readonly clock: Clock
   readonly #every: number
   readonly #options: TaskOptions<Round>
   readonly #backoff: Backoff
 
   constructor(options: TaskOptions<Round>) {
-    super()
+    super(options.clock)
     checkOptions(`task ${options.name}`, options, TASK_OPTIONS)
     this.name = options.name
     this.phase = options.phase ?? 'relays'
-    this.clock = options.clock ?? systemClock
     this.#every = milliseconds(options.every, `task ${options.name}: every`)
     this.#options = options
     const random = options.random === undefined ? {} : { random: options.random }
@@ -64,12 +62,16 @@ export class Task<Round = unknown> extends Worker<Round> {
       try {
         const round = await this.#options.run(signal)
         failures = 0
+        this.condition.succeededAt = this.clock.monotonic()
+        this.condition.clear('round')
+        this.condition.running()
         if (this.#options.again?.(round)) pause = 0
         telemetry['task.ran'].publish({ task: this.name, took: this.clock.monotonic() - began })
       } catch (error) {
         if (signal.aborted) return
         failures++
         pause = this.#backoff(failures)
+        this.condition.hinder('round', 'failing', errorSummary(error), pause)
         telemetry['task.failed'].publish({ task: this.name, error: asError(error), retryIn: pause })
       }
       await this.clock.sleep(pause, signal)

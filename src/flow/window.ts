@@ -1,5 +1,6 @@
-import { type Clock, pauseAfter, telemetry } from '../core/index.ts'
+import { type Clock, errorSummary, pauseAfter, telemetry } from '../core/index.ts'
 import type { RetryPolicy } from './retry-policy.ts'
+import type { Condition } from './status.ts'
 
 /**
  * How many may be in flight: breaker, outage and poison in one rule.
@@ -207,6 +208,7 @@ export interface BreakerSettings {
   readonly window: Window
   readonly retry: RetryPolicy
   readonly clock: Clock
+  readonly condition: Condition
 }
 
 /** The longest pause while some are marked, in milliseconds: others may be there that would arrive. */
@@ -228,13 +230,14 @@ export class Breaker {
 
   /** Pauses, unless the window spares it. Returns how long whoever failed should wait. */
   pause(error: unknown): number {
-    const { flow, window, retry, clock } = this.#settings
+    const { flow, window, retry, clock, condition } = this.#settings
     const { failures, era } = window
     const pause = Math.max(retry.breaker(Math.max(1, failures)), pauseAfter(error))
     const retryIn = window.doubtful ? Math.min(pause, SHORT) : pause
     if (failures === 0) return retryIn
     this.paused = true
     this.#since ??= clock.monotonic()
+    condition.hinder('breaker', 'paused', errorSummary(error), retryIn)
     telemetry['flow.paused'].publish({ flow, error, retryIn, failures })
     // By the era and not by the time: a timer may fire a little early, and would then never fire again.
     clock.sleep(retryIn, this.#abort).then(() => {
@@ -249,13 +252,19 @@ export class Breaker {
     this.#onProbe()
   }
 
+  /** There has been nothing for a while that could be a probe. */
+  nothingToProve(): void {
+    if (!this.paused) this.#settings.condition.clear('breaker')
+  }
+
   /** Some that went out in `era`, with the call of this number, have arrived. */
   arrived(count: number, era: number, number: number): void {
-    const { flow, window, clock } = this.#settings
+    const { flow, window, clock, condition } = this.#settings
     window.arrived(count, era, number)
     if (this.#since === undefined || era !== window.era) return
     const pausedFor = clock.monotonic() - this.#since
     this.#since = undefined
+    condition.clear('breaker')
     telemetry['flow.resumed'].publish({ flow, pausedFor })
   }
 }

@@ -1,4 +1,5 @@
-import { type Clock, systemClock, telemetry, WaybillError } from '../core/index.ts'
+import { asError, type Clock, errorSummary, systemClock, telemetry, WaybillError } from '../core/index.ts'
+import { Condition, type Status } from './status.ts'
 
 /**
  * When a worker stops, in the order of a whole process: nothing new comes in first, what others still need goes last.
@@ -6,18 +7,35 @@ import { type Clock, systemClock, telemetry, WaybillError } from '../core/index.
 export const PHASES = ['requests', 'consumers', 'relays', 'connections', 'stores'] as const
 export type Phase = (typeof PHASES)[number]
 
+/** Something that takes part in the order of a stop without being a worker: an HTTP server, a pool, a connection. */
+export interface Stoppable {
+  readonly name?: string
+  readonly phase: Phase
+  stop(): unknown
+  /** How it is, if it says so. */
+  status?(): Status
+}
+
 /**
  * Whatever runs in the background: start, stop with a drain, `runOnce` for one round in the foreground (tests,
- * scripts, cron). There are two kinds, Flow and Task; every role is one of them.
+ * scripts, cron), `status` for how it is. There are three kinds: Flow, Task, and Parent, which is made of others.
  */
 export abstract class Worker<Round = unknown> {
   abstract readonly name: string
   readonly phase: Phase = 'consumers'
-  protected readonly clock: Clock = systemClock
+  protected readonly clock: Clock
+  /** How it is, as `status()` shows it. */
+  protected readonly condition: Condition
   #controller: AbortController | undefined
   #starting: Promise<void> | undefined
   #running: Promise<void> | undefined
   #stopping: Promise<void> | undefined
+  #over = false
+
+  constructor(clock: Clock = systemClock) {
+    this.clock = clock
+    this.condition = new Condition(clock)
+  }
 
   /** One round, now. Not while it is started. */
   abstract runOnce(): Promise<Round>
@@ -28,8 +46,12 @@ export abstract class Worker<Round = unknown> {
   /** Called once by `start` and by the first `runOnce`: checks settings, freezes registrations. */
   protected prepare(): void | Promise<void> {}
 
+  /** Called by `start` alone, after `prepare`: what must be up before this counts as started. */
+  protected async launch(_signal: AbortSignal): Promise<void> {}
+
+  /** Whether it is started. One that ended by itself is not, and can be started again. */
   get started(): boolean {
-    return this.#running !== undefined || this.#starting !== undefined
+    return this.#starting !== undefined || (this.#running !== undefined && !this.#over)
   }
 
   /** Resolves when the worker has stopped; rejects when it could not go on. */
@@ -37,24 +59,65 @@ export abstract class Worker<Round = unknown> {
     return this.#running ?? Promise.resolve()
   }
 
+  /** How it is: moving, or kept from it, and why. */
+  status(): Status {
+    return this.condition.status(this.name)
+  }
+
   async start(): Promise<this> {
     if (this.started) throw new WaybillError('ALREADY_STARTED', `${this.name} is already started`)
-    this.#starting = this.#start()
+    this.#controller = new AbortController()
+    this.#running = undefined
+    this.#over = false
+    this.condition.starting()
+    this.#starting = this.#start(this.#controller.signal)
     try {
       await this.#starting
+    } catch (error) {
+      this.condition.stopped(errorSummary(error))
+      throw error
     } finally {
       this.#starting = undefined
     }
     return this
   }
 
-  async #start(): Promise<void> {
+  async #start(signal: AbortSignal): Promise<void> {
     await this.prepare()
-    const controller = new AbortController()
-    this.#controller = controller
-    this.#running = this.run(controller.signal)
+    try {
+      await this.launch(signal)
+    } catch (error) {
+      await this.ended().catch(() => {}) // what kept it from starting tells more
+      throw error
+    }
+    this.#running = this.#untilOver(signal)
     this.#running.catch(() => {}) // `finished` and `stop` tell; it must not also end the process
     telemetry['worker.started'].publish({ worker: this.name })
+  }
+
+  /** All of its life. One that cannot go on gives back what it has at once: it may be started again. */
+  async #untilOver(signal: AbortSignal): Promise<void> {
+    let failure: { readonly error: unknown } | undefined
+    try {
+      // It may have been stopped while it started.
+      if (!signal.aborted) await this.run(signal)
+    } catch (error) {
+      failure = { error }
+    }
+    try {
+      await this.ended()
+    } catch (error) {
+      failure ??= { error }
+    }
+    this.#over = true
+    if (failure === undefined) {
+      this.condition.stopped()
+      return
+    }
+    this.condition.stopped(errorSummary(failure.error))
+    // Whoever stops it is told by `stop`.
+    if (!signal.aborted) telemetry['worker.failed'].publish({ worker: this.name, error: asError(failure.error) })
+    throw failure.error
   }
 
   /** Stops taking in, lets what is in flight finish, and resolves when nothing is left running. */
@@ -65,15 +128,13 @@ export abstract class Worker<Round = unknown> {
 
   async #stop(): Promise<void> {
     const began = this.clock.monotonic()
+    if (this.started) this.condition.draining()
+    this.#controller?.abort(new WaybillError('STOPPED', `${this.name} was stopped`))
     // Whoever started it is told of a failure.
     if (this.#starting !== undefined) await this.#starting.catch(() => {})
-    this.#controller?.abort(new WaybillError('STOPPED', `${this.name} was stopped`))
     try {
-      try {
-        await this.#running
-      } finally {
-        await this.ended()
-      }
+      if (this.#running === undefined) await this.ended()
+      else await this.#running
     } finally {
       this.#running = undefined
       this.#stopping = undefined
@@ -81,6 +142,6 @@ export abstract class Worker<Round = unknown> {
     }
   }
 
-  /** Called at the end of `stop`, also when only `runOnce` was used. */
+  /** Called when `run` has ended; and by `stop` when only `runOnce` was used. */
   protected async ended(): Promise<void> {}
 }

@@ -26,6 +26,7 @@ export function ownerSource(options: OwnerOptions): Source<MemoryDelivery> {
   return {
     name: shards === 1 ? table.name : `${table.name}/${shard}`,
     features: { redelivers: true, holdsKeys: true },
+    waiting: waiting.status,
     async open() {
       const asked = options.clock.monotonic()
       const term = await options.leadership.acquire(options.member, shard, options.lease)

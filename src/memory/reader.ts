@@ -1,5 +1,5 @@
 import { telemetry, uuidv7 } from '../core/index.ts'
-import type { Source } from '../flow/index.ts'
+import type { Source, Waits } from '../flow/index.ts'
 import type { Reader, ReaderOptions } from '../outbox/reader.ts'
 import { Waiting } from '../outbox/waiting.ts'
 import type { MemoryLeadership } from './leadership.ts'
@@ -39,6 +39,10 @@ export class MemoryReader implements Reader {
     if (this.#sources.length === 1) return this.#sources
     const members = await this.#of.leadership.members()
     return this.#sources.filter((_, shard) => members[shard % members.length] === this.#member)
+  }
+
+  waiting(): Waits | undefined {
+    return this.#waiting.status()
   }
 
   async close(): Promise<void> {

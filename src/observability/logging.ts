@@ -78,6 +78,8 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
   'inbox.fenced': 'warn',
   'worker.started': 'info',
   'worker.stopped': 'info',
+  'worker.failed': 'error',
+  'worker.restarting': 'warn',
   'task.failed': 'warn',
   'task.ran': 'debug',
   'cleaner.cleaned': 'info',

@@ -188,7 +188,15 @@ export const METRICS: readonly Metric[] = [
     from: {
       'worker.started': ({ worker }, write) => write({ worker }, 1),
       'worker.stopped': ({ worker }, write) => write({ worker }, 0),
+      'worker.failed': ({ worker }, write) => write({ worker }, 0),
     },
+  },
+  {
+    kind: 'counter',
+    name: 'waybill_worker_restarts_total',
+    help: 'Times a worker had ended with an error, or could not start, and was to be started again.',
+    labels: ['worker'],
+    from: { 'worker.restarting': ({ worker }, write) => write({ worker }, 1) },
   },
   {
     kind: 'histogram',

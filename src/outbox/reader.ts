@@ -1,5 +1,5 @@
 import type { Clock } from '../core/index.ts'
-import type { Source } from '../flow/index.ts'
+import type { Source, Waits } from '../flow/index.ts'
 
 export const READERS = ['auto', 'owner', 'lease'] as const
 export type ReaderKind = (typeof READERS)[number]
@@ -38,6 +38,8 @@ export interface Reader {
    * again, well within the lease.
    */
   share(): Promise<readonly Source[]>
+  /** Why `share` gave nothing the last time: who reads, and until when. */
+  waiting?(): Waits | undefined
   /** A round is over, and none of its connections is kept. What `check` counted for it is free for others. */
   rest?(): void
   /** No longer takes part. */

@@ -9,7 +9,6 @@ import {
   milliseconds,
   oneOf,
   type Random,
-  systemClock,
   telemetry,
   Unavailable,
   WaybillError,
@@ -19,6 +18,7 @@ import {
   checkOutcomes,
   type Delivery,
   Flow,
+  Parent,
   type Phase,
   type Publisher,
   type PublisherLike,
@@ -26,7 +26,7 @@ import {
   type Source,
   type Tally,
   Task,
-  Worker,
+  type Worker,
 } from '../flow/index.ts'
 import { type OutboxReader, READERS, type Reader, type ReaderKind, type ReaderOptions } from './reader.ts'
 
@@ -128,20 +128,20 @@ const MOST_AT_ONCE = 10_000
  * 2. for each share a flow: take events in order, publish them in batches, settle;
  * 3. when the shares change, because a relay came, left or died, start and stop flows.
  */
-export class Relay extends Worker<Tally> {
+export class Relay extends Parent<Tally> {
   readonly name: string
   override readonly phase: Phase = 'relays'
-  protected override readonly clock: Clock
   readonly #options: RelayOptions
   readonly #publisher: Publisher
   readonly #reader: Reader
   readonly #lease: number
   readonly #maxBatch: number
   readonly #flows = new Map<Source, Flow>()
+  readonly #sharing: Task<void>
   #prepared: Promise<void> | undefined
 
   constructor(options: RelayOptions) {
-    super()
+    super(options?.clock)
     checkOptions('Relay', options, RELAY_OPTIONS)
     const { from, to, batch = RELAY_DEFAULTS.batch } = options ?? {}
     if (!isOutbox(from) && typeof from?.open !== 'function') {
@@ -149,7 +149,6 @@ export class Relay extends Worker<Tally> {
       throw new WaybillError('INVALID_OPTION', `Relay: from: ${describe(from)} is not allowed; ${text}`)
     }
     this.name = options.name ?? `relay ${options.from.name}`
-    this.clock = options.clock ?? systemClock
     this.#options = options
     this.#publisher = publisherOf(to, undefined, 'Relay: to', options.classify)
     this.#lease = milliseconds(options.lease ?? RELAY_DEFAULTS.lease, 'Relay: lease')
@@ -171,6 +170,17 @@ export class Relay extends Worker<Tally> {
     this.#reader = isOutbox(from) ? from.reader(settings) : readerOf(from, options)
     // Settings that are wrong show here, before anything moves.
     this.#flow({ name: options.from.name, features: {}, open: async () => undefined })
+    this.#sharing = new Task({
+      name: `${this.name}: shares`,
+      every: this.#lease / 3,
+      run: (signal) => this.#rebalance(signal),
+      // Others take a relay that does not say that it lives for dead: it tries again soon.
+      backoff: { min: Math.min(200, this.#lease / 3), max: this.#lease / 3 },
+      // Stopped before the flows: it would start others.
+      phase: 'requests',
+      clock: this.clock,
+    })
+    this.register(this.#sharing, 'restart')
   }
 
   /**
@@ -228,52 +238,48 @@ export class Relay extends Worker<Tally> {
     }
   }
 
-  protected override async run(signal: AbortSignal): Promise<void> {
-    const sharing = new Task({
-      name: `${this.name}: shares`,
-      every: this.#lease / 3,
-      run: () => this.#rebalance(signal),
-      // Others take a relay that does not say that it lives for dead: it tries again soon.
-      backoff: { min: Math.min(200, this.#lease / 3), max: this.#lease / 3 },
-      clock: this.clock,
-    })
-    await sharing.start()
-    if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
-    await sharing.stop()
+  /** That it may read is no success: only what it has published. */
+  protected override counts(child: Worker): boolean {
+    return child !== this.#sharing
   }
 
   protected override async ended(): Promise<void> {
-    await Promise.all([...this.#flows.values()].map((flow) => flow.stop()))
-    this.#flows.clear()
-    this.#prepared = undefined
-    await this.#reader.close()
+    const loose = [...this.#flows.values()].filter((flow) => !this.members.includes(flow))
+    try {
+      await Promise.all([super.ended(), ...loose.map((flow) => flow.stop())])
+    } finally {
+      for (const flow of this.#flows.values()) this.forget(flow)
+      this.#flows.clear()
+      this.#prepared = undefined
+      await this.#reader.close()
+    }
   }
 
   async #rebalance(signal: AbortSignal): Promise<void> {
     const share = new Set(await this.#reader.share())
     if (signal.aborted) return
-    const leaving = [...this.#flows].filter(([source]) => !share.has(source))
-    await Promise.all(
-      leaving.map(([source, flow]) => {
-        this.#flows.delete(source)
-        return flow.stop()
-      }),
-    )
+    const leaving = [...this.#flows.keys()].filter((source) => !share.has(source))
+    await Promise.all(leaving.map((source) => this.#leave(source)))
     for (const source of share) {
       // One that `runOnce` has made is there, and not started.
       const flow = this.#flows.get(source) ?? this.#flow(source)
-      if (flow.started) continue
+      if (this.members.includes(flow)) continue
       this.#flows.set(source, flow)
-      await flow.start()
-      flow.finished.catch((error) => this.#failed(source, flow, error))
+      await this.adopt(flow, 'restart')
     }
+    if (share.size > 0) {
+      this.condition.clear('shares')
+      return
+    }
+    const reason = this.#reader.waiting?.()?.reason ?? 'other relays read all of it'
+    this.condition.hinder('shares', 'waiting', reason, this.#lease / 3)
   }
 
-  /** A flow that could not go on is begun anew with the next look at the shares; nobody else would miss it. */
-  #failed(source: Source, flow: Flow, error: unknown): void {
-    if (this.#flows.get(source) === flow) this.#flows.delete(source)
-    const message = `reading ${source.name} ended, and begins anew: ${errorSummary(error)}`
-    telemetry.warning.publish({ where: this.name, message })
+  async #leave(source: Source): Promise<void> {
+    const flow = this.#flows.get(source)!
+    this.#flows.delete(source)
+    if (this.members.includes(flow)) await this.dismiss(flow)
+    else await flow.stop()
   }
 
   /** Options that are undefined are as good as not given. */

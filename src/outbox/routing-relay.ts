@@ -1,11 +1,9 @@
 import {
-  type Clock,
   checkOptions,
   type EventKey,
   errorSummary,
   oneOf,
   type RawMessage,
-  systemClock,
   telemetry,
   Unavailable,
   WaybillError,
@@ -14,13 +12,13 @@ import {
 import {
   OK,
   type Outcome,
+  Parent,
   type Phase,
   type Publisher,
   type PublisherLike,
   publisherOf,
   type Tally,
   topicOf,
-  Worker,
 } from '../flow/index.ts'
 import type { State } from './admin.ts'
 import { type BranchingOutbox, isBranching } from './branches.ts'
@@ -63,10 +61,9 @@ export interface RoutingTally {
  * So each destination has its own order per key, attempts, breaker and dead events, and none waits for another. The
  * order of a key is that of the outbox in every branch, since events are moved in it.
  */
-export class RoutingRelay extends Worker<RoutingTally> {
+export class RoutingRelay extends Parent<RoutingTally> {
   readonly name: string
   override readonly phase: Phase = 'relays'
-  protected override readonly clock: Clock
   readonly #from: BranchingOutbox
   readonly #routes: Routes
   readonly #drops: boolean
@@ -74,7 +71,7 @@ export class RoutingRelay extends Worker<RoutingTally> {
   readonly #senders: ReadonlyMap<string, Relay>
 
   constructor(options: RoutingRelayOptions) {
-    super()
+    super(options?.clock)
     checkOptions('RoutingRelay', options, OPTIONS)
     const { from, to, routes, unmatched = 'dead', topics = [], name, ...settings } = options ?? {}
     if (!isBranching(from)) {
@@ -82,7 +79,6 @@ export class RoutingRelay extends Worker<RoutingTally> {
     }
     checkDestinations(to)
     this.name = name ?? `routing relay ${from.name}`
-    this.clock = options.clock ?? systemClock
     this.#from = from
     this.#routes = new Routes('RoutingRelay', routes, Object.keys(to))
     this.#routes.check('RoutingRelay', topics)
@@ -104,6 +100,7 @@ export class RoutingRelay extends Worker<RoutingTally> {
       return [destination, relay] as const
     })
     this.#senders = new Map(senders)
+    for (const relay of [this.#mover, ...this.#senders.values()]) this.register(relay, 'restart')
   }
 
   /** One round of all: moves once, then sends once from each branch. */
@@ -124,29 +121,9 @@ export class RoutingRelay extends Worker<RoutingTally> {
   }
 
   /** All of them start, or none does. */
-  protected override async prepare(): Promise<void> {
+  protected override async launch(signal: AbortSignal): Promise<void> {
     await this.#lookForOrphans()
-    const results = await Promise.allSettled(this.#relays.map((relay) => relay.start()))
-    const failed = results.find((result) => result.status === 'rejected')
-    if (failed === undefined) return
-    await this.ended()
-    throw failed.reason
-  }
-
-  protected override async run(signal: AbortSignal): Promise<void> {
-    const stopped = new Promise<void>((resolve) => {
-      if (signal.aborted) resolve()
-      else signal.addEventListener('abort', () => resolve(), { once: true })
-    })
-    await Promise.race([stopped, ...this.#relays.map((relay) => relay.finished.then(() => stopped))])
-  }
-
-  protected override async ended(): Promise<void> {
-    await Promise.all(this.#relays.map((relay) => relay.stop()))
-  }
-
-  get #relays(): readonly Relay[] {
-    return [this.#mover, ...this.#senders.values()]
+    await super.launch(signal)
   }
 
   /** Events wait in the branch of a destination that is no more: nobody would ever hear of them. */

@@ -1,4 +1,5 @@
 import { type Clock, telemetry } from '../core/index.ts'
+import type { Waits } from '../flow/index.ts'
 
 /** Who has the right to read at present, and for how many milliseconds more unless it is renewed. */
 export interface Holder {
@@ -19,6 +20,7 @@ export class Waiting {
   readonly #lease: number
   readonly #clock: Clock
   #told = ''
+  #now: Waits | undefined
 
   constructor(table: string, shard: number | undefined, lease: number, clock: Clock) {
     this.#table = table
@@ -28,18 +30,24 @@ export class Waiting {
   }
 
   for({ holder, expiresIn }: Holder, reason: string): void {
+    const until = new Date(this.#clock.now() + expiresIn)
+    this.#now = { reason: `${reason}: ${holder}, until ${until.toISOString()} unless it is renewed`, until }
     const overdue = expiresIn < this.#lease * OVERDUE
     const tells = `${holder}\0${reason}\0${overdue}`
     if (tells === this.#told) return
     this.#told = tells
-    const until = new Date(this.#clock.now() + expiresIn).toISOString()
-    telemetry['relay.waiting'].publish({ table: this.#table, shard: this.#shard, holder, until, overdue, reason })
+    const about = { table: this.#table, shard: this.#shard, holder, until: until.toISOString(), overdue, reason }
+    telemetry['relay.waiting'].publish(about)
   }
 
   /** It waits no more: the next time is told again. */
   over(): void {
     this.#told = ''
+    this.#now = undefined
   }
+
+  /** For whom it waits at present. */
+  readonly status = (): Waits | undefined => this.#now
 }
 
 /** Tells that leases had run out, whose holders died or were cut off, and were taken over. */

@@ -60,6 +60,7 @@ export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
   return {
     name: shards === 1 ? names.table.text : `${names.table.text}/${shard}`,
     features: { redelivers: true, holdsKeys: true, leavesOut: true },
+    waiting: waiting.status,
     async open() {
       // A relay that waits keeps no connection.
       const holder = options.leadership.holder(member, shard)

@@ -2,7 +2,7 @@ import { hostname } from 'node:os'
 import { telemetry, Unavailable, uuidv7, WaybillError } from '../core/index.ts'
 import { answered } from '../drivers/sql/connection.ts'
 import type { Database, Sql } from '../drivers/sql/sql.ts'
-import type { Source } from '../flow/index.ts'
+import type { Source, Waits } from '../flow/index.ts'
 import type { Reader, ReaderOptions } from '../outbox/reader.ts'
 import { Waiting } from '../outbox/waiting.ts'
 import { PostgresLeadership } from './leadership.ts'
@@ -74,6 +74,10 @@ export class PostgresReader implements Reader {
     const members = await this.#leadership.members(this.#on())
     const place = members.indexOf(this.#member)
     return this.#sources.filter((_, shard) => shard % members.length === place)
+  }
+
+  waiting(): Waits | undefined {
+    return this.#waiting.status()
   }
 
   rest(): void {

@@ -4,10 +4,10 @@ import {
   type Delivery,
   Flow,
   type FlowSettings,
+  Parent,
   type Phase,
   type PublisherLike,
   type Source,
-  Worker,
 } from '../flow/index.ts'
 import { ACK_STRATEGIES, type AckStrategy, stepOf } from './consumer.ts'
 import type { Outputs } from './middleware.ts'
@@ -41,13 +41,12 @@ export interface EngineOptions {
  * Named inputs and outputs around one router. An input's message goes to its handler, or, passed through, straight on;
  * what results goes to the first output that matches. Inputs and outputs may be added while it runs.
  */
-export class Engine extends Worker<number> {
+export class Engine extends Parent<number> {
   readonly name: string
   override readonly phase: Phase = 'consumers'
   readonly router: Router
   readonly #inputs = new Map<string, Flow<Delivery<Message>>>()
   readonly #outputs: Output[] = []
-  #running: { readonly signal: AbortSignal; readonly start: (flow: Worker) => Promise<void> } | undefined
 
   constructor(name: string, options: EngineOptions = {}) {
     super()
@@ -71,9 +70,14 @@ export class Engine extends Worker<number> {
     const strategy = oneOf(`${where}: ack`, ack, ACK_STRATEGIES)
     const step = stepOf({ name: this.name, handle: gated }, strategy, (outputs) => this.#send(outputs))
     const flow = new Flow<D>({ name: `${this.name}.${name}`, from, step, ...settings })
-    if (this.#running?.signal.aborted) throw new WaybillError('STOPPED', `${where}: the engine is stopping`)
+    const adopted = this.adopt(flow as unknown as Flow, 'restart')
     this.#inputs.set(name, flow as unknown as Flow<Delivery<Message>>)
-    if (this.#running !== undefined) await this.#running.start(flow)
+    try {
+      await adopted
+    } catch (error) {
+      this.#inputs.delete(name)
+      throw error
+    }
     return this
   }
 
@@ -94,28 +98,8 @@ export class Engine extends Worker<number> {
     return tallies.reduce((sum, tally) => sum + tally.taken, 0)
   }
 
-  protected override run(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const start = async (flow: Worker) => {
-        await flow.start()
-        flow.finished.catch(reject)
-      }
-      this.#running = { signal, start }
-      signal.addEventListener('abort', () => resolve(), { once: true })
-      Promise.all([...this.#inputs.values()].map(start)).catch(reject)
-    })
-  }
-
   protected override prepare(): void {
     this.router.freeze()
-  }
-
-  protected override async ended(): Promise<void> {
-    try {
-      await Promise.all([...this.#inputs.values()].map((flow) => flow.stop()))
-    } finally {
-      this.#running = undefined
-    }
   }
 
   async #send(outputs: readonly Message[]): Promise<void> {

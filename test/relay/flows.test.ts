@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { event, Relay } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
-import { collector, recordTelemetry } from '../../src/testing/index.ts'
+import { collector, FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 import { eventually } from '../support/wait.ts'
 
 test('a flow that could not go on is told and begun anew, rather than missed by nobody', async () => {
@@ -21,12 +21,17 @@ test('a flow that could not go on is told and begun anew, rather than missed by 
     },
     fill: () => {},
   }
-  const telemetry = recordTelemetry(['warning'])
-  const relay = new Relay({ from: source, to: async () => {}, lease: 150, poll: '10ms', random })
+  const clock = new FakeClock()
+  const telemetry = recordTelemetry(['worker.restarting'])
+  const relay = new Relay({ from: source, to: async () => {}, random, clock })
   await relay.start()
-  const warning = await telemetry.next('warning')
-  expect(warning).toEqual({ where: 'relay stream', message: expect.stringMatching(/begins anew: .*no luck/) })
-  await expect.poll(() => opened).toBeGreaterThan(1)
+  const told = await telemetry.next('worker.restarting')
+  expect(told).toMatchObject({ worker: 'stream', parent: 'relay stream', error: { message: 'no luck' }, failures: 1 })
+  const [flow] = relay.status().children!.filter(({ name }) => name === 'stream')
+  expect(flow).toMatchObject({ state: 'failing', reason: 'Error: no luck', retryAt: expect.any(Date) })
+  expect(relay.status()).toMatchObject({ state: 'failing', reason: 'stream: Error: no luck' })
+  await clock.advance(told.retryIn)
+  expect(opened).toBe(2)
   await relay.stop()
   telemetry.stop()
 })

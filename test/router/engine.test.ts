@@ -93,7 +93,7 @@ describe('engine', () => {
     expect(() => new Engine('e', { routr: 1 } as never)).toThrow('did you mean "router"?')
     await started(engine)
     const stopping = engine.stop()
-    await expect(engine.input('late', source())).rejects.toThrow('the engine is stopping')
+    await expect(engine.input('late', source())).rejects.toThrow('e is stopping, and takes no e.late')
     await stopping
     await engine.input('later', source())
   })
