@@ -2,6 +2,7 @@ import { type Clock, errorSummary, telemetry, uuidv7, WaybillError } from '../co
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
 import { type Demand, RELEASE, type Session, type Settled, type Source } from '../flow/index.ts'
 import { tellExpired } from '../outbox/waiting.ts'
+import { Claims } from './claims.ts'
 import { FittingSize } from './fitting-size.ts'
 import { START } from './low-water.ts'
 import type { OutboxNames } from './names.ts'
@@ -85,13 +86,14 @@ class LeaseSession implements Session<OutboxDelivery> {
   readonly extendEvery: number
   readonly #options: LeaseOptions
   readonly #connections: RelayConnections
+  readonly #claims: Claims
   readonly #size = new FittingSize()
   readonly #token = uuidv7()
   readonly #lost = new AbortController()
   readonly #inHand = new Map<string, OutboxDelivery>()
   /** Of those, what is still being worked on. A settlement that the table refuses keeps an event in hand for long. */
   readonly #atWork = new Set<string>()
-  readonly #sql: Record<'claim' | 'settle' | 'published' | 'unchanged' | 'extend' | 'large' | 'next', string>
+  readonly #sql: Record<'settle' | 'published' | 'unchanged' | 'extend' | 'large' | 'next', string>
   /** Until when what was renewed last is ours, and what was claimed since. */
   #renewed = Number.POSITIVE_INFINITY
   #claimed = Number.POSITIVE_INFINITY
@@ -110,10 +112,10 @@ class LeaseSession implements Session<OutboxDelivery> {
   constructor(options: LeaseOptions, connections: RelayConnections) {
     this.#options = options
     this.#connections = connections
+    this.#claims = new Claims(connections.reader, options.names, options.clock)
     this.extendEvery = options.lease / 3
     const text = (name: keyof typeof sql) => options.names.fill(sql[name])
     this.#sql = {
-      claim: text('lease-claim'),
       settle: text('lease-settle'),
       published: text(options.deletes ? 'lease-deleted' : 'lease-published'),
       unchanged: text('unchanged'),
@@ -204,8 +206,8 @@ class LeaseSession implements Session<OutboxDelivery> {
     }
     const hinted = this.#mark !== LEFT
     const expired = this.#atWork.size > 0 ? 0 : Math.min(count, this.#few)
-    const values = [String(count), this.#token, String(lease), String(attempts), String(expired), this.#mark]
-    const rows = inOrder(await this.#connections.reader.read('lease-claim', this.#sql.claim, values))
+    const limits = [String(lease), String(attempts), String(expired), this.#mark] as const
+    const rows = await this.#claims.claim([String(count), this.#token, ...limits])
     this.#mark = rows.length >= count ? sequenceOf(rows.at(-1)!) : LEFT
     if (hinted && rows.length === 0) return this.#claim(count)
     const claimed = rows.filter((row) => stateOf(row) === 'leased')
@@ -342,8 +344,4 @@ const EXPIRED_REASON = errorSummary(
 
 function givenBack(row: Row): Becoming {
   return { id: idOf(row), becomes: 'ready', attempts: attemptsOf(row) }
-}
-
-function inOrder(rows: readonly Row[]): readonly Row[] {
-  return [...rows].sort((a, b) => Number(sequenceOf(a)) - Number(sequenceOf(b)))
 }

@@ -284,30 +284,7 @@ WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1`,
 )
 UPDATE {{terms}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
 WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND expires_at > clock_timestamp()`,
-  'lease-claim': `WITH fresh AS (
-  SELECT event_id FROM {{outbox}}
-  WHERE state = 'leased' AND available_at <= (SELECT clock_timestamp()) AND attempts = 0
-  ORDER BY available_at, sequence LIMIT $5::text::int FOR UPDATE SKIP LOCKED
-), again AS (
-  SELECT event_id FROM {{outbox}}
-  WHERE state = 'leased' AND available_at <= (SELECT clock_timestamp()) AND attempts > 0
-  ORDER BY available_at, sequence
-  LIMIT CASE WHEN EXISTS (SELECT 1 FROM fresh) THEN 0 ELSE LEAST(1, $5::text::int) END FOR UPDATE SKIP LOCKED
-), expired AS (
-  SELECT event_id FROM fresh UNION ALL SELECT event_id FROM again
-), room AS (
-  SELECT CASE WHEN EXISTS (SELECT 1 FROM expired) THEN 0 ELSE $1::text::int END AS free
-), ready AS (
-  SELECT event_id FROM {{outbox}} WHERE state = 'ready' AND sequence > $6::text::bigint ORDER BY sequence
-  LIMIT (SELECT free FROM room) FOR UPDATE SKIP LOCKED
-), due AS (
-  SELECT event_id FROM {{outbox}}
-  WHERE state IN ('scheduled', 'retrying') AND available_at <= (SELECT clock_timestamp())
-  ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
-), held AS (
-  SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'
-  LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
-)
+  'lease-claim': `{{pick}}
 UPDATE {{outbox}} event SET
   attempts = attempts + CASE WHEN state = 'leased' THEN 1 ELSE 0 END,
   state = CASE WHEN state = 'leased' AND attempts + 1 >= $4::text::int THEN 'dead' ELSE 'leased' END,
@@ -321,7 +298,7 @@ WHERE event_id IN (SELECT event_id FROM expired UNION ALL SELECT event_id FROM r
 RETURNING {{columns}}, NULL,
   CASE WHEN event_id IN (SELECT event_id FROM expired) THEN 't' END,
   CASE WHEN (SELECT EXISTS (SELECT 1 FROM {{outbox}} other
-    WHERE other.state = 'leased' AND other.available_at <= (SELECT clock_timestamp()))) THEN 't' END`,
+    WHERE other.state = 'leased' AND other.available_at <= (SELECT clock_timestamp()){{which}})) THEN 't' END`,
   'lease-deleted': `DELETE FROM {{outbox}}
 WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'
   AND available_at > clock_timestamp()`,
@@ -331,6 +308,30 @@ WHERE lease = $1::text::uuid AND state || '' = 'leased' AND available_at > clock
     FOR NO KEY UPDATE SKIP LOCKED)`,
   'lease-next': `SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}}
 WHERE state IN ('scheduled', 'retrying', 'leased') ORDER BY available_at LIMIT 1`,
+  'lease-pick': `WITH fresh AS (
+  SELECT event_id FROM {{outbox}}
+  WHERE state = 'leased' AND available_at <= (SELECT clock_timestamp()) AND attempts = 0{{which}}
+  ORDER BY available_at, sequence LIMIT $5::text::int FOR UPDATE SKIP LOCKED
+), again AS (
+  SELECT event_id FROM {{outbox}}
+  WHERE state = 'leased' AND available_at <= (SELECT clock_timestamp()) AND attempts > 0{{which}}
+  ORDER BY available_at, sequence
+  LIMIT CASE WHEN EXISTS (SELECT 1 FROM fresh) THEN 0 ELSE LEAST(1, $5::text::int) END FOR UPDATE SKIP LOCKED
+), expired AS (
+  SELECT event_id FROM fresh UNION ALL SELECT event_id FROM again
+), room AS (
+  SELECT CASE WHEN EXISTS (SELECT 1 FROM expired) THEN 0 ELSE $1::text::int END AS free
+), ready AS (
+  SELECT event_id FROM {{outbox}} WHERE state = 'ready' AND sequence > $6::text::bigint{{which}} ORDER BY sequence
+  LIMIT (SELECT free FROM room) FOR UPDATE SKIP LOCKED
+), due AS (
+  SELECT event_id FROM {{outbox}}
+  WHERE state IN ('scheduled', 'retrying') AND available_at <= (SELECT clock_timestamp()){{which}}
+  ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
+), held AS (
+  SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'{{which}}
+  LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
+)`,
   'lease-published': `UPDATE {{outbox}} SET state = 'published', published_at = clock_timestamp(), available_at = NULL, lease = NULL,
   locked_at = NULL, last_error = NULL
 WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[]) AND lease = $1::text::uuid AND state || '' = 'leased'

@@ -177,4 +177,13 @@ export const mutations: Mutation[] = [
     expects: 'the leases of all others are renewed',
     needs: ['postgres'],
   },
+  {
+    name: 'one row that cannot be claimed fails every claim',
+    file: 'src/postgres/claims.ts',
+    find: 'if (!isRefusal(error) || this.#leftOut.size >= MOST_LEFT_OUT) throw error',
+    replace: 'if (this.#leftOut.size >= 0) throw error',
+    test: 'test/postgres/refused.test.ts',
+    expects: 'costs the others nothing, and is tried again',
+    needs: ['postgres'],
+  },
 ]

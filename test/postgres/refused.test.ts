@@ -145,6 +145,44 @@ describe('lease: one event whose settlement is refused', () => {
     return rows.map(({ n, state, attempts }) => `${n} ${state} ${attempts}`)
   }
 
+  test.each(['P0001', '23514'])(
+    'and which cannot be claimed either (%s) costs the others nothing, and is tried again',
+    async (code) => {
+      await refuse(`OLD.payload->>'n' = '7'`, code)
+      await t.enqueue(Array.from({ length: 20 }, (_, n) => Placed({ n })))
+      await t.enqueue(
+        [20, 21].map((n) => Placed({ n })),
+        { availableAt: new Date(Date.now() - 1000) },
+      )
+      const clock = new FakeClock()
+      const source = outboxSource(t.outbox, { reader: 'lease', wake: false, lease: '1h', clock })
+      const session = (await source.open(new AbortController().signal))!
+      const telemetry = recordTelemetry(['settlement.refused'])
+      const take = async () => {
+        const numbers: number[] = []
+        for (;;) {
+          const taken = await session.take({ count: 10, bytes: 1e6 }, session.lost)
+          if (taken.length === 0) return numbers.sort((a, b) => a - b)
+          numbers.push(...taken.map(({ message }) => number(message)))
+          await session.settle(taken.map((delivery) => [delivery, { kind: 'done' }]))
+        }
+      }
+      try {
+        expect(await take()).toEqual([0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21])
+        expect(telemetry.of('settlement.refused')).toMatchObject([
+          { type: 'order.placed', dead: false, error: { code } },
+        ])
+        await t.pool.query('DROP TRIGGER refuse ON outbox')
+        expect(await take()).toEqual([])
+        await clock.advance(60_000)
+        expect(await take()).toEqual([7])
+      } finally {
+        telemetry.stop()
+        await session.close()
+      }
+    },
+  )
+
   test('keeps nobody from what others let run out', async () => {
     await refuse(REFUSED, 'P0001')
     await t.enqueue(Placed({ n: 7 }))
