@@ -105,8 +105,9 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   }
 
   preview(action: Action, filter: OutboxFilter): Promise<Preview> {
-    const states = statesOf(action, filter, checkAction(action))
+    const touched = checkAction(action)
     const values = filterValues(action, filter)
+    const states = statesOf(action, filter, touched)
     const free = action === 'discard-pending'
     return this.#look(async (on) => {
       let count = 0
