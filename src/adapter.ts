@@ -44,6 +44,7 @@ export {
   checkOutcomes,
   DONE,
   Flow,
+  Lease,
   OK,
   outcomeOf,
   publisherOf,

@@ -9,6 +9,7 @@ export type {
   Step,
   Tally,
 } from './flow-options.ts'
+export { Lease } from './lease.ts'
 export {
   type FinitePipe,
   fromIterable,

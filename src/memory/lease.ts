@@ -1,5 +1,5 @@
 import { uuidv7, WaybillError } from '../core/index.ts'
-import type { Demand, Session, Settled, Source } from '../flow/index.ts'
+import { type Demand, Lease, type Session, type Settled, type Source } from '../flow/index.ts'
 import type { ReaderOptions } from '../outbox/reader.ts'
 import type { OwnerSession } from './owner.ts'
 import { deliveryOf, type MemoryDelivery, type Row, settleRow } from './row.ts'
@@ -31,11 +31,11 @@ class LeaseSession implements Session<MemoryDelivery> {
   readonly #token = uuidv7()
   readonly #claimed = new Set<Row>()
   readonly #lost = new AbortController()
-  /** Until when what was claimed, or renewed last, is ours. */
-  #deadline = Number.POSITIVE_INFINITY
+  readonly #lease: Lease
 
   constructor(options: LeaseOptions) {
     this.#options = options
+    this.#lease = new Lease(options.clock, options.lease)
     this.extendEvery = options.lease / 3
   }
 
@@ -44,7 +44,7 @@ class LeaseSession implements Session<MemoryDelivery> {
   }
 
   live(): boolean {
-    if (this.#options.clock.monotonic() < this.#deadline) return true
+    if (this.#lease.live) return true
     this.#lose('LEASE_EXPIRED', 'what was claimed could not be renewed in time')
     return false
   }
@@ -59,7 +59,7 @@ class LeaseSession implements Session<MemoryDelivery> {
       this.#claimed.add(row)
     }
     const rows = table.take(demand, { shard: 0, blockers: [], attempts, claim })
-    if (rows.length > 0) this.#deadline = Math.min(this.#deadline, clock.monotonic() + lease * 0.9)
+    if (rows.length > 0) this.#lease.claimed(clock.monotonic())
     return rows.map(deliveryOf)
   }
 
@@ -86,9 +86,10 @@ class LeaseSession implements Session<MemoryDelivery> {
   }
 
   async extend(deliveries: readonly MemoryDelivery[]): Promise<void> {
-    const { table, lease, clock, allowed } = this.#options
+    const { table, lease, allowed } = this.#options
+    const asked = this.#lease.renewing()
     for (const { row } of deliveries) if (this.#has(row)) table.become(row, 'leased', table.now() + lease)
-    this.#deadline = deliveries.length > 0 ? clock.monotonic() + lease * 0.9 : Number.POSITIVE_INFINITY
+    this.#lease.renewed(asked, deliveries.length > 0)
     if (!(await allowed())) this.#lose('TERM_LOST', 'relays that own the outbox have taken over')
   }
 

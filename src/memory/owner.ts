@@ -1,5 +1,5 @@
 import { telemetry, WaybillError } from '../core/index.ts'
-import type { Demand, Session, Settled, Source } from '../flow/index.ts'
+import { type Demand, Lease, type Session, type Settled, type Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
 import type { ReaderOptions } from '../outbox/reader.ts'
 import { Waiting } from '../outbox/waiting.ts'
@@ -15,9 +15,6 @@ export interface OwnerOptions extends ReaderOptions {
   readonly member: string
   readonly shard: number
 }
-
-/** Of the lease that is left when an owner stops of its own accord. */
-const MARGIN = 0.1
 
 /** The outbox read by its one owner, or one owner for each shard, in order per key. */
 export function ownerSource(options: OwnerOptions): Source<MemoryDelivery> {
@@ -52,7 +49,7 @@ export class OwnerSession implements Session<MemoryDelivery> {
   readonly #term: Term
   readonly #inHand = new Set<MemoryDelivery>()
   readonly #lost = new AbortController()
-  #deadline: number
+  readonly #lease: Lease
   #noted: string | undefined
   #wake: (() => void) | undefined
 
@@ -61,7 +58,8 @@ export class OwnerSession implements Session<MemoryDelivery> {
     this.#term = term
     this.cautious = term.abandoned
     this.extendEvery = options.lease / 3
-    this.#deadline = asked + options.lease * (1 - MARGIN)
+    this.#lease = new Lease(options.clock, options.lease)
+    this.#lease.claimed(asked)
   }
 
   begin(): void {
@@ -74,7 +72,7 @@ export class OwnerSession implements Session<MemoryDelivery> {
   }
 
   live(): boolean {
-    if (this.#options.clock.monotonic() < this.#deadline) return true
+    if (this.#lease.live) return true
     this.#lose('LEASE_EXPIRED', `the term of ${this.#options.table.name} was not renewed in time`)
     return false
   }
@@ -146,9 +144,9 @@ export class OwnerSession implements Session<MemoryDelivery> {
   }
 
   async extend(): Promise<void> {
-    const { clock, lease, member, leadership } = this.#options
-    const asked = clock.monotonic()
-    if (await leadership.renew(member, this.#term, lease)) this.#deadline = asked + lease * (1 - MARGIN)
+    const { lease, member, leadership } = this.#options
+    const asked = this.#lease.renewing()
+    if (await leadership.renew(member, this.#term, lease)) this.#lease.renewed(asked, true)
     else this.checkTerm()
   }
 

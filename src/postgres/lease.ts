@@ -1,6 +1,6 @@
 import { type Clock, errorSummary, telemetry, uuidv7, WaybillError } from '../core/index.ts'
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
-import { type Demand, RELEASE, type Session, type Settled, type Source } from '../flow/index.ts'
+import { type Demand, Lease, RELEASE, type Session, type Settled, type Source } from '../flow/index.ts'
 import { tellExpired } from '../outbox/waiting.ts'
 import { Claims } from './claims.ts'
 import { FittingSize } from './fitting-size.ts'
@@ -94,9 +94,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   /** Of those, what is still being worked on. A settlement that the table refuses keeps an event in hand for long. */
   readonly #atWork = new Set<string>()
   readonly #sql: Record<'settle' | 'published' | 'unchanged' | 'extend' | 'large' | 'next', string>
-  /** Until when what was renewed last is ours, and what was claimed since. */
-  #renewed = Number.POSITIVE_INFINITY
-  #claimed = Number.POSITIVE_INFINITY
+  readonly #lease: Lease
   /** Events whose lease ran out are in hand, or are to come next: nothing else is claimed with them. */
   #apart = false
   /** How many of them at once. */
@@ -113,6 +111,7 @@ class LeaseSession implements Session<OutboxDelivery> {
     this.#options = options
     this.#connections = connections
     this.#claims = new Claims(connections.reader, options.names, options.clock)
+    this.#lease = new Lease(options.clock, options.lease)
     this.extendEvery = options.lease / 3
     const text = (name: keyof typeof sql) => options.names.fill(sql[name])
     this.#sql = {
@@ -132,7 +131,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   live(): boolean {
-    if (this.#options.clock.monotonic() < Math.min(this.#renewed, this.#claimed)) return true
+    if (this.#lease.live) return true
     this.#lose(new WaybillError('LEASE_EXPIRED', 'what was claimed could not be renewed in time'))
     return false
   }
@@ -154,7 +153,7 @@ class LeaseSession implements Session<OutboxDelivery> {
     })
     if (unreadable.length > 0) await this.#bury(unreadable)
     if (deliveries.length > 0) {
-      this.#claimed = Math.min(this.#claimed, asked + this.#options.lease * 0.9)
+      this.#lease.claimed(asked)
       wake?.lower()
     }
     for (const delivery of deliveries) this.#inHand.set(delivery.eventId, delivery)
@@ -282,11 +281,8 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   async #extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
-    const { clock, lease, allowed } = this.#options
-    const asked = clock.monotonic()
-    // What is claimed from here on is not among these, and this renewal says nothing about it.
-    this.#renewed = Math.min(this.#renewed, this.#claimed)
-    this.#claimed = Number.POSITIVE_INFINITY
+    const { lease, allowed } = this.#options
+    const asked = this.#lease.renewing()
     const ahead = this.#ahead
     const ids = [...deliveries.map((delivery) => delivery.eventId), ...(ahead?.claimed ?? []).map(idOf)]
     if (ahead !== undefined && ahead.claimed.length > 0) this.#ahead = { ...ahead, asked }
@@ -296,7 +292,7 @@ class LeaseSession implements Session<OutboxDelivery> {
     await this.#connections.touch()
     if (!(await allowed())) this.#lose(new WaybillError('TERM_LOST', 'relays that own the table have taken over'))
     if (this.#apart && deliveries.length > 0) this.#patient = this.#apart = false
-    this.#renewed = deliveries.length > 0 ? asked + lease * 0.9 : Number.POSITIVE_INFINITY
+    this.#lease.renewed(asked, deliveries.length > 0)
   }
 
   /** What was not settled is given back: waiting for the end of its lease would cost it an attempt. */

@@ -1,7 +1,7 @@
 import { type Clock, errorSummary, telemetry, WaybillError } from '../core/index.ts'
 import { answered } from '../drivers/sql/connection.ts'
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
-import { type Demand, RELEASE, type Session, type Settled, type Settlement, type Source } from '../flow/index.ts'
+import { type Demand, Lease, RELEASE, type Session, type Settled, type Settlement, type Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
 import { tellExpired, Waiting } from '../outbox/waiting.ts'
 import { FittingSize } from './fitting-size.ts'
@@ -45,9 +45,6 @@ export interface OwnerOptions {
 
 /** With so many events that are published and cannot be marked as such, no more are taken. */
 const MOST_UNCHANGED = 100
-
-/** Of the lease that is left when an owner stops of its own accord: clocks and answers take time. */
-const MARGIN = 0.1
 
 /**
  * The outbox read by its one owner, or one owner for each shard. Nothing is written to take an event: the owner reads
@@ -101,7 +98,7 @@ class OwnerSession implements Session<OutboxDelivery> {
   readonly #sql: Record<'published' | 'mixed' | 'aside' | 'unchanged' | 'remove' | 'note' | 'renew' | 'release', string>
   /** Events that were settled, and whose rows do not change. */
   readonly #unchanged = new Set<string>()
-  #deadline: number
+  readonly #lease: Lease
   #noted: string | undefined
   #sleep: AbortController | undefined
 
@@ -117,7 +114,8 @@ class OwnerSession implements Session<OutboxDelivery> {
     this.#connections = connections
     this.cautious = term.abandoned
     this.extendEvery = options.lease / 3
-    this.#deadline = asked + options.lease * (1 - MARGIN)
+    this.#lease = new Lease(options.clock, options.lease)
+    this.#lease.claimed(asked)
     const { names, deadKey, shard, shards, deletes, clock } = options
     const fill: FillOptions = { deadKey, shard, shards }
     const readsAhead = !options.db.single
@@ -153,7 +151,7 @@ class OwnerSession implements Session<OutboxDelivery> {
   }
 
   live(): boolean {
-    if (this.#options.clock.monotonic() < this.#deadline) return true
+    if (this.#lease.live) return true
     this.#lose(
       new WaybillError('LEASE_EXPIRED', `the term of ${this.#options.names.table.text} was not renewed in time`),
     )
@@ -341,11 +339,11 @@ class OwnerSession implements Session<OutboxDelivery> {
   }
 
   async #renew(): Promise<void> {
-    const { clock, lease, member } = this.#options
-    const asked = clock.monotonic()
+    const { lease, member } = this.#options
+    const asked = this.#lease.renewing()
     const values = [member, String(this.#term.shard), this.#term.epoch, String(lease)]
     const renewed = await this.#connections.writer.run('renew', this.#sql.renew, values)
-    if (renewed === 1) this.#deadline = asked + lease * (1 - MARGIN)
+    if (renewed === 1) this.#lease.renewed(asked, true)
     else this.#lose(new WaybillError('TERM_LOST', `another relay has taken over ${this.#options.names.table.text}`))
   }
 

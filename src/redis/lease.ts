@@ -1,7 +1,16 @@
 import { errorSummary, type RawMessage, telemetry, uuidv7, WaybillError } from '../core/index.ts'
 import { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
 import { listOf, numberOf, type RedisArg, textOf } from '../drivers/redis/redis.ts'
-import { type Delivery, type Demand, RELEASE, type Session, type Settled, type Source, Waiters } from '../flow/index.ts'
+import {
+  type Delivery,
+  type Demand,
+  Lease,
+  RELEASE,
+  type Session,
+  type Settled,
+  type Source,
+  Waiters,
+} from '../flow/index.ts'
 import type { Reader, ReaderOptions } from '../outbox/reader.ts'
 import type { Hints } from './outbox.ts'
 import { idOf, messageOf, wordsOf } from './row.ts'
@@ -56,9 +65,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
   /** Claimed, and nothing anybody could send. */
   #bad: { delivery: Omit<OutboxDelivery, 'message'>; error: unknown }[] = []
   #claims = 0
-  /** Until when what was renewed last is ours, and what was claimed since. */
-  #renewed = Number.POSITIVE_INFINITY
-  #claimed = Number.POSITIVE_INFINITY
+  readonly #lease: Lease
   #apart = false
   #few = 1
   #patient = true
@@ -73,6 +80,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
     this.#settings = settings
     this.#parts = parts
     this.#waiters = new Waiters(settings.clock)
+    this.#lease = new Lease(settings.clock, settings.lease)
     this.extendEvery = settings.lease / 3
     this.#unhint = settings.wake ? settings.hints.listen(() => this.#hint()) : () => {}
   }
@@ -82,7 +90,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
   }
 
   live(): boolean {
-    if (this.#settings.clock.monotonic() < Math.min(this.#renewed, this.#claimed)) return true
+    if (this.#lease.live) return true
     this.#lose('LEASE_EXPIRED', 'what was claimed could not be renewed in time')
     return false
   }
@@ -97,7 +105,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
     const share = { count: Math.ceil(demand.count / length), bytes: Math.ceil(demand.bytes / length) }
     const claims = await Promise.all(this.#parts.map((part) => this.#claim(part, share)))
     const taken = claims.flatMap(({ deliveries }) => deliveries)
-    if (taken.length > 0) this.#claimed = Math.min(this.#claimed, asked + this.#settings.lease * 0.9)
+    if (taken.length > 0) this.#lease.claimed(asked)
     for (const delivery of taken) this.#inHand.add(delivery)
     this.#soonest = asked + Math.min(...claims.map(({ soonest }) => soonest))
     this.#judge(claims)
@@ -189,11 +197,8 @@ export class OutboxSession implements Session<OutboxDelivery> {
   }
 
   async extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
-    const { clock, lease } = this.#settings
-    const asked = clock.monotonic()
-    // What is claimed from here on is not among these, and this renewal says nothing about it.
-    this.#renewed = Math.min(this.#renewed, this.#claimed)
-    this.#claimed = Number.POSITIVE_INFINITY
+    const { lease } = this.#settings
+    const asked = this.#lease.renewing()
     for (const part of this.#parts) {
       const here = deliveries.filter((delivery) => delivery.part === part)
       for (let from = 0; from < here.length; from += AT_ONCE) {
@@ -202,7 +207,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
       }
     }
     if (this.#apart && deliveries.length > 0) this.#patient = this.#apart = false
-    this.#renewed = deliveries.length > 0 ? asked + lease * 0.9 : Number.POSITIVE_INFINITY
+    this.#lease.renewed(asked, deliveries.length > 0)
   }
 
   /** What was not settled is given back: waiting for the end of its lease would cost it an attempt. */

@@ -356,4 +356,20 @@ export const mutations: Mutation[] = [
     test: 'test/flow/keys.test.ts',
     expects: 'alone, is not asked for again and again',
   },
+  {
+    name: 'a session counts on the whole of its lease',
+    file: 'src/flow/lease.ts',
+    find: 'const SAFE = 0.9',
+    replace: 'const SAFE = 1',
+    test: 'test/flow/lease.test.ts',
+    expects: 'nine tenths',
+  },
+  {
+    name: 'a renewal counts for what was claimed while it was under way',
+    file: 'src/flow/lease.ts',
+    find: '    this.#renewed = some ?',
+    replace: '    this.#claimed = Number.POSITIVE_INFINITY\n    this.#renewed = some ?',
+    test: 'test/flow/lease.test.ts',
+    expects: 'during a renewal',
+  },
 ]

@@ -7,7 +7,7 @@ import type {
   KafkaConsumer,
   KafkaPlace,
 } from '../../drivers/kafka/kafka.ts'
-import { Waiters } from '../../flow/index.ts'
+import { Lease, Waiters } from '../../flow/index.ts'
 import type { Decoder } from './encoding.ts'
 import { beginGeneration, type Generation } from './generation.ts'
 import { type Partition, placeKey } from './partition.ts'
@@ -89,7 +89,8 @@ export class Member implements ConsumerEvents {
   #connected: (consumer: KafkaConsumer) => void = () => {}
   #joins = 0
   #wereOurs: ReadonlySet<string>
-  #aliveAt: number
+  /** How long the group counts on us without a heartbeat. */
+  readonly #lease: Lease
   #closing = false
   readonly #waiters: Waiters
 
@@ -98,7 +99,8 @@ export class Member implements ConsumerEvents {
     this.#settings = settings
     this.#waiters = new Waiters(settings.clock)
     this.#wereOurs = wereOurs
-    this.#aliveAt = settings.clock.monotonic()
+    this.#lease = new Lease(settings.clock, settings.session)
+    this.alive()
     this.#consumer = new Promise((resolve) => {
       this.#connected = resolve
     })
@@ -110,8 +112,7 @@ export class Member implements ConsumerEvents {
 
   /** Whether the group still counts on us, as far as we can know. */
   get live(): boolean {
-    const { clock, session } = this.#settings
-    return this.generation !== undefined && clock.monotonic() < this.#aliveAt + session * 0.9
+    return this.generation !== undefined && this.#lease.live
   }
 
   get partitions(): ReadonlySet<string> {
@@ -163,7 +164,7 @@ export class Member implements ConsumerEvents {
   }
 
   alive(): void {
-    this.#aliveAt = this.#settings.clock.monotonic()
+    this.#lease.renewed(this.#lease.renewing(), true)
   }
 
   ended(error: unknown): void {

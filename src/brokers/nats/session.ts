@@ -1,6 +1,6 @@
 import { telemetry, Unavailable, WaybillError } from '../../core/index.ts'
 import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats/nats.ts'
-import { type Demand, type Session, type Settled, type Settlement, Waiters } from '../../flow/index.ts'
+import { type Demand, Lease, type Session, type Settled, type Settlement, Waiters } from '../../flow/index.ts'
 import { type JetStreamApi, NO_CONSUMER, NO_STREAM } from './api.ts'
 import { Intake, TOO_LARGE_AGAIN } from './intake.ts'
 import { ACK, GroupMember, type GroupSettings, type NatsDelivery, nak, TERM, type Verdict } from './member.ts'
@@ -13,9 +13,6 @@ export interface SessionParts {
   /** Told at the end, when nobody could be told that these are given back. They are ours until then. */
   readonly onAbandon: (deliveries: readonly NatsDelivery[], until: number) => void
 }
-
-/** How much of `ackWait` is counted on: clocks differ, and messages travel. */
-const SAFE = 0.9
 
 /**
  * One member of a durable pull consumer. What it was given is its own until `ackWait` is over, and that is renewed while
@@ -34,15 +31,13 @@ export class NatsSession implements Session<NatsDelivery> {
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
-  /** Until when what is in hand is ours for certain. */
-  #deadline = Number.POSITIVE_INFINITY
-  /** When the oldest of what has come since the last extension was asked for, or when that was. */
-  #since = Number.POSITIVE_INFINITY
+  readonly #lease: Lease
 
   constructor(settings: GroupSettings, parts: SessionParts) {
     this.#settings = settings
     this.#parts = parts
     this.#waiters = new Waiters(settings.clock)
+    this.#lease = new Lease(settings.clock, parts.ackWait)
     this.#member = new GroupMember(settings, parts.api)
     this.#intake = new Intake(settings, this.#member)
     this.extendEvery = parts.ackWait / 3
@@ -62,7 +57,7 @@ export class NatsSession implements Session<NatsDelivery> {
   }
 
   live(): boolean {
-    if (this.#settings.clock.monotonic() < this.#deadline) return true
+    if (this.#lease.live) return true
     this.#lose(new WaybillError('LEASE_EXPIRED', 'what is in hand could not be kept alive in time'))
     return false
   }
@@ -146,12 +141,11 @@ export class NatsSession implements Session<NatsDelivery> {
   }
 
   async extend(): Promise<void> {
-    const asked = this.#settings.clock.monotonic()
+    const asked = this.#lease.renewing()
     // What is being given back would have its delay begun anew.
     const held = this.#intake.held.all().filter(({ returned }) => !returned)
-    this.#since = asked
     if (held.length > 0) await this.#guard(() => this.#member.extend(held))
-    this.#deadline = this.#intake.held.size > 0 ? this.#since + this.#parts.ackWait * SAFE : Number.POSITIVE_INFINITY
+    this.#lease.renewed(asked, this.#intake.held.size > 0)
   }
 
   async close(): Promise<void> {
@@ -164,7 +158,7 @@ export class NatsSession implements Session<NatsDelivery> {
       await this.#reader.stop()
       const held = this.#intake.held.all()
       if (held.length > 0 && usable) await this.#release(held)
-      else if (held.length > 0) onAbandon(held, this.#deadline)
+      else if (held.length > 0) onAbandon(held, this.#lease.until)
     } finally {
       await api.link.close()
     }
@@ -181,7 +175,7 @@ export class NatsSession implements Session<NatsDelivery> {
       await this.#intake.look()
       await this.release(held)
     } catch {
-      this.#parts.onAbandon(held, this.#deadline)
+      this.#parts.onAbandon(held, this.#lease.until)
     }
   }
 
@@ -199,8 +193,7 @@ export class NatsSession implements Session<NatsDelivery> {
   /** What was asked for at `asked` or later is ours until then, unless it is kept alive. */
   #accept(message: NatsMessage, asked: number): void {
     if (!this.#intake.accept(message)) return
-    this.#since = Math.min(this.#since, asked)
-    this.#deadline = Math.min(this.#deadline, asked + this.#parts.ackWait * SAFE)
+    this.#lease.claimed(asked)
     this.#waiters.wakeSoon()
   }
 

@@ -3,6 +3,7 @@ import { isKind, isWrongServer, type RedisConnection, RedisError, type RedisRepl
 import {
   type Delivery,
   type Demand,
+  Lease,
   type Session,
   type Settled,
   type Settlement,
@@ -52,13 +53,13 @@ export class StreamSession implements Session<StreamDelivery> {
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
-  /** Until when what is in hand is ours for certain. */
-  #deadline = Number.POSITIVE_INFINITY
+  readonly #lease: Lease
 
   constructor(settings: GroupSettings, parts: SessionParts) {
     this.#settings = settings
     this.#parts = parts
     this.#waiters = new Waiters(settings.clock)
+    this.#lease = new Lease(settings.clock, settings.idle)
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
     this.#claims = new Claims(settings, this.#member, parts.predecessors)
     this.#reader = new StreamReader(settings, parts.reader, parts.consumer, {
@@ -77,7 +78,7 @@ export class StreamSession implements Session<StreamDelivery> {
   }
 
   live(): boolean {
-    if (this.#settings.clock.monotonic() < this.#deadline) return true
+    if (this.#lease.live) return true
     this.#lose(new WaybillError('LEASE_EXPIRED', 'what is in hand could not be kept alive in time'))
     return false
   }
@@ -140,13 +141,13 @@ export class StreamSession implements Session<StreamDelivery> {
   }
 
   async extend(deliveries: readonly StreamDelivery[]): Promise<void> {
-    const asked = this.#settings.clock.monotonic()
+    const asked = this.#lease.renewing()
     const held = [...deliveries, ...this.#stock]
     for (const stream of this.#settings.streams) {
       const entries = held.filter((delivery) => delivery.stream === stream)
       if (entries.length > 0) await this.#guard(() => this.#member.extend(stream, entries))
     }
-    this.#deadline = held.length > 0 ? asked + this.#settings.idle * 0.9 : Number.POSITIVE_INFINITY
+    this.#lease.renewed(asked, held.length > 0)
   }
 
   async close(): Promise<void> {
@@ -187,7 +188,7 @@ export class StreamSession implements Session<StreamDelivery> {
 
   /** What was taken in at `asked` or later is ours until then, unless it is kept alive. */
   #hold(asked: number): void {
-    if (this.#stock.length > 0) this.#deadline = Math.min(this.#deadline, asked + this.#settings.idle * 0.9)
+    if (this.#stock.length > 0) this.#lease.claimed(asked)
   }
 
   async #claim(limit: number): Promise<void> {
