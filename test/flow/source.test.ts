@@ -171,6 +171,19 @@ describe('a lost session', () => {
     await stop(clock, flow)
   })
 
+  it.each(['extend', 'close'] as const)('is left within a second or two although its %s hangs', async (where) => {
+    const clock = new FakeClock()
+    const store = new Store(clock, { extendEvery: 100 })
+    store.before[where] = () => (store.opened === 1 ? new Promise(() => {}) : undefined)
+    const flow = flowOf(clock, store, { each: () => {} }, { grace: '10s' })
+    await flow.start()
+    await clock.advance(150)
+    store.add('a')
+    store.lose()
+    await clock.until(() => store.in('done').length === 1, 2500)
+    await stop(clock, flow)
+  })
+
   it('is not told to be lost when closing it aborts its signal', async () => {
     const clock = new FakeClock()
     const telemetry = record()

@@ -372,4 +372,20 @@ export const mutations: Mutation[] = [
     test: 'test/flow/lease.test.ts',
     expects: 'during a renewal',
   },
+  {
+    name: 'a renewal that hangs keeps a flow in a session that is lost',
+    file: 'src/flow/flow.ts',
+    find: '    await this.#drain(session, pump)\n    await this.#bounded(renewal?.stop(), ABORT_GRACE)',
+    replace: '    await this.#drain(session, pump)\n    await this.#bounded(renewal?.stop(), this.#limits.grace)',
+    test: 'test/flow/source.test.ts',
+    expects: 'although its extend hangs',
+  },
+  {
+    name: 'a lost session is waited for until it is closed',
+    file: 'src/flow/flow.ts',
+    find: 'session.lost.aborted ? 0 :',
+    replace: 'session.lost.aborted ? this.#limits.grace :',
+    test: 'test/flow/source.test.ts',
+    expects: 'although its close hangs',
+  },
 ]
