@@ -24,6 +24,7 @@ export interface BinaryMessage {
 
 const CONTENT_TYPE = 'content-type'
 
+/** A message as headers and a body: the binary mode of CloudEvents. */
 export function toBinary(message: Message, prefix = 'ce-', percent: boolean = prefix === 'ce-'): BinaryMessage {
   const { id, source, type, subject, time, dataschema, extensions } = message
   if (typeof id !== 'string' || typeof source !== 'string' || typeof type !== 'string') checkContext(message)

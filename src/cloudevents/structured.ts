@@ -16,6 +16,7 @@ import { memberSpan, memberStart, type Span, skipSpace } from './json-span.ts'
  * is not, since embedding it could forge attributes. Extensions of bytes become base64 text, as the standard has it.
  */
 export const STRUCTURED_TYPE = 'application/cloudevents+json'
+/** The content type of several events in one body. */
 export const BATCH_TYPE = 'application/cloudevents-batch+json'
 
 /** How a message with this content type carries its event. */
@@ -25,6 +26,7 @@ export function contentMode(contentType: string | undefined): 'structured' | 'ba
 }
 
 // String concatenation and one `JSON.stringify` per attribute: this runs once for each message of a relay.
+/** A message as one JSON body: the structured mode of CloudEvents. */
 export function toStructured(message: Message): string {
   const { id, source, type, subject, time, datacontenttype, dataschema, extensions } = message
   if (typeof id !== 'string' || typeof source !== 'string' || typeof type !== 'string') checkContext(message)
@@ -42,6 +44,7 @@ export function toStructured(message: Message): string {
   return `${text}${dataMember(message)}}`
 }
 
+/** Several messages as one body: the batch mode of CloudEvents. */
 export function toBatch(messages: readonly Message[]): string {
   return `[${messages.map(toStructured).join(',')}]`
 }

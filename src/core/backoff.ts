@@ -3,6 +3,7 @@ import { WaybillError } from './errors.ts'
 import { checkOptions, describe } from './options.ts'
 import { type Random, systemRandom } from './random.ts'
 
+/** How pauses between tries grow: from `min` to `max`, doubled each time, with up to `jitter` more. */
 export interface BackoffOptions {
   /** The first delay. Default 1 s. */
   min?: Duration

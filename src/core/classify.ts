@@ -10,6 +10,7 @@ import { causesOf } from './thrown.ts'
  */
 export type ErrorKind = 'transient' | 'permanent' | 'down'
 
+/** Judges what was thrown: `permanent`, `transient` or `down`. See the guide on errors. */
 export type Classify = (error: unknown) => ErrorKind
 
 /** Codes of Node and of clients that say that the other side, or the way to it, is away. */

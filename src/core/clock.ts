@@ -14,6 +14,7 @@ export interface Clock {
 /** Longest delay a Node timer can hold; a longer sleep is cut into pieces. */
 const MAX_TIMER = 2_147_483_647
 
+/** The clock of this machine. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),

@@ -40,6 +40,7 @@ export interface EventVersion<Input = unknown, Output = Input> extends EventKey<
 
 type Versions = Record<number, { input: unknown; output: unknown }>
 
+/** An event that both ends share: call it to make a message, give it to `router.on()` to handle one. */
 export interface EventDefinition<Known extends Versions, Newest extends keyof Known & number>
   extends EventVersion<Known[Newest]['input'], Known[Newest]['output']> {
   readonly newest: Newest
@@ -71,6 +72,7 @@ export interface EventOptions {
   dataschema?: string
 }
 
+/** What may be said of one message when it is made: id, key, time, tenant, extensions and the like. */
 export interface MessageOptions {
   /** Default: a UUID of version 7. */
   id?: string

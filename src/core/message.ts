@@ -6,6 +6,7 @@ export interface Local<T> {
   readonly type?: T
 }
 
+/** A value that travels with a message inside this process and never reaches the wire. */
 export function local<T>(name: string): Local<T> {
   return { name }
 }

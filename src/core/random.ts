@@ -12,6 +12,7 @@ export interface Random {
 const pool = new Uint8Array(4096)
 let used = pool.length
 
+/** Randomness of this machine. */
 export const systemRandom: Random = {
   next: () => Math.random(),
   fill(bytes) {

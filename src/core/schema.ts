@@ -20,7 +20,9 @@ export interface SchemaIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined
 }
 
+/** What a schema takes. */
 export type SchemaInput<Schema extends StandardSchema> = NonNullable<Schema['~standard']['types']>['input']
+/** What a schema gives. */
 export type SchemaOutput<Schema extends StandardSchema> = NonNullable<Schema['~standard']['types']>['output']
 
 export function isSchema(value: unknown): value is StandardSchema {

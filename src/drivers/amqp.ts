@@ -7,6 +7,7 @@ export interface AmqpClient {
   connect(url: string, socketOptions?: AmqpSocketOptions): Promise<AmqpConnection>
 }
 
+/** Options of the socket, such as TLS certificates. */
 export interface AmqpSocketOptions {
   /** How long connecting may take, in milliseconds. */
   timeout?: number
@@ -19,6 +20,7 @@ interface Emitter {
   on(event: string, listener: (...args: never[]) => void): unknown
 }
 
+/** The few methods of an amqplib connection that are called. */
 export interface AmqpConnection extends Emitter {
   createChannel(): Promise<AmqpChannel>
   createConfirmChannel(): Promise<AmqpConfirmChannel>
@@ -27,6 +29,7 @@ export interface AmqpConnection extends Emitter {
   readonly connection?: unknown
 }
 
+/** The few methods of an amqplib channel that are called. */
 export interface AmqpChannel extends Emitter {
   assertExchange(name: string, type: string, options?: { durable?: boolean }): Promise<unknown>
   checkExchange(name: string): Promise<unknown>
@@ -50,6 +53,7 @@ export interface AmqpChannel extends Emitter {
   close(): Promise<void>
 }
 
+/** The few methods of an amqplib confirm channel that are called. */
 export interface AmqpConfirmChannel extends AmqpChannel {
   /** `onConfirm` is called with an error when the server refused it, or when the channel has closed before it said. */
   publish(
@@ -71,6 +75,7 @@ export interface AmqpTagged {
   readonly fields: { readonly deliveryTag: number }
 }
 
+/** A message as amqplib gives it. */
 export interface AmqpDelivery extends AmqpTagged {
   readonly content: Buffer
   readonly fields: {
@@ -87,6 +92,7 @@ export interface AmqpReturned {
   readonly properties: AmqpProperties
 }
 
+/** The properties of a message that are read or written. */
 export interface AmqpProperties {
   readonly contentType?: string | undefined
   readonly contentEncoding?: string | undefined

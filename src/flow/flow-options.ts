@@ -26,6 +26,7 @@ export type HandleMany<D> = (
 /** What the flow does with what it took: each on its own, or in batches of `size`. */
 export type Step<D> = EachStep<D> | BatchStep<D>
 
+/** A step that gets one message at a time, as a consumer does. */
 export interface EachStep<D> {
   readonly each: HandleOne<D>
   /**
@@ -35,6 +36,7 @@ export interface EachStep<D> {
   readonly after?: (result: unknown) => unknown
 }
 
+/** A step that gets what is ready together, as a relay does. */
 export interface BatchStep<D> {
   readonly batch: HandleMany<D>
   readonly size: number
@@ -51,6 +53,7 @@ export interface Tally {
   release: number
 }
 
+/** What users may set of every flow: concurrency, buffer, retries, polling, time-outs. */
 export interface FlowSettings {
   /** How many handlers, or batches, may run at once. Default 10, or 2 batches. */
   concurrency?: number
@@ -72,6 +75,7 @@ export interface FlowSettings {
   random?: Random
 }
 
+/** A flow: where messages come from, what is done with each, and how. */
 export interface FlowOptions<D extends Delivery<Message>> extends FlowSettings {
   name: string
   from: Source<D>

@@ -25,8 +25,10 @@ export type Outcome =
   | { readonly kind: 'rejected'; readonly error: unknown }
   | { readonly kind: 'down'; readonly error: unknown }
 
+/** The message has arrived. */
 export const OK: Outcome = Object.freeze({ kind: 'ok' })
 
+/** What a publisher can do beyond the least. */
 export interface PublisherFeatures {
   /**
    * Runs of one key may come in one call: they arrive in order, and when one does not arrive, none after it of that

@@ -15,6 +15,7 @@ import {
 import type { Outcome } from './publisher.ts'
 import type { Settlement } from './source.ts'
 
+/** How often, and after which pauses, a message that failed is tried again. */
 export interface RetryOptions {
   /** How often a message is tried in all. Default 25. */
   attempts?: number

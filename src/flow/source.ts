@@ -13,7 +13,9 @@ export type Settlement =
   | { readonly kind: 'dead'; readonly reason: string; readonly error: unknown }
   | { readonly kind: 'release' }
 
+/** It was handled. */
 export const DONE: Settlement = Object.freeze({ kind: 'done' })
+/** It is given back as it was: no attempt is spent. */
 export const RELEASE: Settlement = Object.freeze({ kind: 'release' })
 
 /**
@@ -32,6 +34,7 @@ export interface Delivery<M extends Message = RawMessage> {
   readonly topic?: string
 }
 
+/** A delivery, and what is to be written about it. */
 export type Settled<D> = readonly [delivery: D, settlement: Settlement]
 
 /** How much to take at most. At least one delivery is given even when it alone is larger than `bytes`. */
@@ -150,6 +153,7 @@ export function topicOfDelivery({ topic, message }: { topic?: string; message: M
   return topic ?? topicOf(message)
 }
 
+/** Says where a message goes, within this process. */
 export function setTopic(message: Message, topic: string): void {
   if (topic !== message.type) message.setLocal(TOPIC, topic)
 }

@@ -11,6 +11,7 @@ import type { Row } from './row.ts'
 import { Table } from './table.ts'
 import { begin, type Locks, type MemoryTransaction, type Transaction, transactionOf } from './transaction.ts'
 
+/** An outbox in memory. */
 export interface MemoryOutboxOptions {
   /** Default `outbox`. */
   name?: string
@@ -20,6 +21,7 @@ export interface MemoryOutboxOptions {
   branches?: readonly string[]
 }
 
+/** What may be said of events when they are enqueued in memory. */
 export interface MemoryEnqueueOptions extends EnqueueOptions {
   /** Lets writers of one key wait for each other, so that its numbers are in commit order. */
   serialize?: boolean

@@ -5,6 +5,7 @@ import { MemoryOutbox, type MemoryOutboxOptions } from './outbox.ts'
 import { MemorySagas } from './sagas.ts'
 import { begin, Locks, type MemoryTransaction } from './transaction.ts'
 
+/** A store in memory, for tests. */
 export interface MemoryOptions {
   /** What decides about times and leases. Default: the system's. */
   clock?: Clock

@@ -13,6 +13,7 @@ import {
 
 /** From the most to the least talkative. */
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
+/** How important a line is. */
 export type LogLevel = (typeof LOG_LEVELS)[number]
 
 /** What one event says: ids, names, counts, times and summaries of errors. Never an object, so never a payload. */
@@ -27,6 +28,7 @@ export type TextLogger = { readonly [Level in LogLevel | 'log']: (text: string) 
 /** For any other logger: three lines of your own. */
 export type LogFunction = (level: LogLevel, text: string, fields: LogFields) => void
 
+/** What is logged, and how tenants are written. */
 export interface LogOptions {
   /** The least important level that is written. Default `info`. */
   level?: LogLevel

@@ -9,6 +9,7 @@ export type Labels = Record<string, string>
  */
 export type Write = (labels: Labels, value: number, times?: number) => void
 
+/** One metric: its name, labels and help, and the events that move it. */
 export interface Metric {
   readonly kind: 'counter' | 'histogram' | 'gauge'
   readonly name: string

@@ -17,12 +17,14 @@ interface PromConfig {
   registers: never[]
 }
 
+/** The few methods of a prom-client registry that are called. */
 export interface PromRegistry {
   getSingleMetric(name: string): unknown
   // A metric of our own has the methods a registry calls; its type asks for more.
   registerMetric(metric: never): void
 }
 
+/** Which prom-client and registry are used, and which labels may appear. */
 export interface MetricsOptions {
   /** `import * as client from 'prom-client'` */
   client: PromClient

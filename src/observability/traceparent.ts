@@ -20,6 +20,7 @@ export function parseTraceparent(text: unknown): TraceParent | undefined {
   return { traceId, spanId, traceFlags: Number.parseInt(flags, 16) }
 }
 
+/** A span context as the W3C header `traceparent`. */
 export function formatTraceparent({ traceId, spanId, traceFlags }: TraceParent): string {
   return `00-${traceId}-${spanId}-${(traceFlags & 0xff).toString(16).padStart(2, '0')}`
 }

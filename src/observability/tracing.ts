@@ -51,6 +51,7 @@ interface TracerProvider<C> {
   getDelegateTracer?(name: string): Tracer<C> | undefined
 }
 
+/** The OpenTelemetry API to use. */
 export interface TracingOptions<C = unknown> {
   /** `import * as api from '@opentelemetry/api'` */
   api: OpenTelemetryApi<C>

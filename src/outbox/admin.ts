@@ -7,6 +7,7 @@ import type { RawMessage } from '../core/index.ts'
  * - `held`: waits for an earlier event of its key; `published`: done; `dead`: kept for a person.
  */
 export const STATES = ['ready', 'scheduled', 'retrying', 'leased', 'held', 'published', 'dead'] as const
+/** Where a row of an outbox stands on its way. */
 export type State = (typeof STATES)[number]
 
 /** One event as an operator sees it. The payload is shown only on request. */
@@ -66,6 +67,7 @@ export interface Count {
   readonly estimated: boolean
 }
 
+/** How many events an outbox holds in each state, and how old the oldest is. */
 export interface OutboxStats {
   readonly states: Readonly<Record<State, Count>>
   /** Seconds since the oldest event that could be dispatched was created. */

@@ -2,8 +2,10 @@ import type { Clock } from '../core/index.ts'
 import type { Source, Waits } from '../flow/index.ts'
 
 export const READERS = ['auto', 'owner', 'lease'] as const
+/** How a relay reads an outbox: as its owner, by leases, or as the store thinks best. */
 export type ReaderKind = (typeof READERS)[number]
 
+/** What a relay tells a store about how it wants to read. */
 export interface ReaderOptions {
   readonly reader: ReaderKind
   readonly shards: number

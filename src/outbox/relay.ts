@@ -30,6 +30,7 @@ import {
 } from '../flow/index.ts'
 import { type OutboxReader, READERS, type Reader, type ReaderKind, type ReaderOptions } from './reader.ts'
 
+/** What a relay reads from, publishes to, and how. */
 export interface RelayOptions {
   /** The outbox; or any other source, such as a stream, which decides for itself who reads it. */
   from: OutboxReader | Source

@@ -28,6 +28,7 @@ import { Routes, type RouteTable } from './routes.ts'
 /** Settings of one destination, where they are not those of all. */
 export interface Destination extends Omit<RelayOptions, 'from' | 'clock' | 'random'> {}
 
+/** What a routing relay reads from, its destinations, and which topics go where. */
 export interface RoutingRelayOptions extends Omit<RelayOptions, 'from' | 'to' | 'deleteOnPublish'> {
   /** An outbox with a branch for each destination. */
   from: BranchingOutbox

@@ -39,6 +39,7 @@ import type { OutboxNames } from './names.ts'
 import { messageOfStored } from './row.ts'
 import { sql } from './sql.generated.ts'
 
+/** Limits of admin actions. */
 export interface PostgresAdminOptions {
   /** What `clean` keeps when it is not told. Default 7 days. */
   retention?: Duration
@@ -46,6 +47,7 @@ export interface PostgresAdminOptions {
   archive?: ArchiveTarget
 }
 
+/** What a replay takes, and under which ids. */
 export interface ReplayOptions {
   asNew?: boolean
   limit?: number

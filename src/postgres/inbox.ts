@@ -26,6 +26,7 @@ export const DEFAULT_INBOX = 'processed_messages'
  */
 export const INBOX_RETENTION = '30d'
 
+/** The table of an inbox, and how long it remembers. */
 export interface PostgresInboxOptions {
   /** Default `processed_messages`. */
   table?: string

@@ -23,8 +23,10 @@ export const DISCARDS = ['pending', 'archive'] as const
 export type Discard = (typeof DISCARDS)[number]
 
 export const PARTITIONS = ['day', 'week', 'month'] as const
+/** How much time one partition holds. */
 export type Partition = (typeof PARTITIONS)[number]
 
+/** What an outbox table has beside its columns: indexes, partitions, an archive. */
 export interface OutboxSchemaOptions {
   /** An index by tenant. Every enqueue pays for it. Default false. */
   tenants?: boolean
@@ -114,6 +116,7 @@ export function inboxSchema(table: string | InboxNames = new InboxNames()): Tabl
   return { table: names.table, versions, chosen: [], options: {}, drop: names.fill(sql['inbox-drop']) }
 }
 
+/** The tables to create or upgrade. */
 export interface MigrationsOptions extends OutboxSchemaOptions {
   outbox?: string | OutboxNames
   inbox?: string | InboxNames

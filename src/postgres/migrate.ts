@@ -18,12 +18,14 @@ const LOCK = 'SELECT pg_advisory_xact_lock(1463897678, 0)'
 /** A table that somebody keeps locked must not make every writer queue up behind us. */
 const LOCK_TIMEOUT = `SET LOCAL lock_timeout = '10s'`
 
+/** A table that was created or upgraded, from which version to which. */
 export interface Migrated {
   readonly table: string
   readonly from: number
   readonly to: number
 }
 
+/** What may be lost when the tables are dropped. */
 export interface DownOptions {
   /** What may be lost: `pending`, events that are not published; `archive`, what is not archived yet, and the archive table. */
   discard?: Discard | readonly Discard[]

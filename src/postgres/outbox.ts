@@ -25,6 +25,7 @@ import { sql } from './sql.generated.ts'
 
 const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate', 'serialize'] as const
 
+/** What may be said of events when they are enqueued in PostgreSQL. */
 export interface PostgresEnqueueOptions extends EnqueueOptions {
   /**
    * Takes a transaction-level lock on the key first, for writers that do not lock it themselves: numbers of one key are
@@ -33,6 +34,7 @@ export interface PostgresEnqueueOptions extends EnqueueOptions {
   serialize?: boolean
 }
 
+/** The table of an outbox, and what is done with its rows. */
 export interface PostgresOutboxOptions extends Omit<OutboxSchemaOptions, 'archive'> {
   /** Default `outbox`. With a schema before it if needed: `billing.outbox`. */
   table?: string

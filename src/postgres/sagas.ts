@@ -31,6 +31,7 @@ import { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
 import { Wake } from './wake.ts'
 
+/** The tables of sagas. */
 export interface PostgresSagasOptions {
   /** Default `saga_executions`. */
   table?: string

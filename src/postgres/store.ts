@@ -8,6 +8,7 @@ import { type Migrated, Migrations } from './migrate.ts'
 import { PostgresOutbox, type PostgresOutboxOptions } from './outbox.ts'
 import { PostgresSagas, type PostgresSagasOptions } from './sagas.ts'
 
+/** A store in PostgreSQL: its pool and its tables. */
 export interface PostgresOptions<Pool> {
   /** A pg Pool, the `sql` of postgres.js, or a PGlite instance. It stays yours: nothing here closes it. */
   pool: Pool

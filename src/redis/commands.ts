@@ -93,6 +93,7 @@ export const WRITES = {
   xtrim: { type: 'stream', words: 3, frees: true },
 } as const satisfies Record<string, Write>
 
+/** A command that may be queued in a unit of work. */
 export type WriteCommand = keyof typeof WRITES
 
 export const WRITE_COMMANDS = Object.keys(WRITES) as WriteCommand[]

@@ -13,6 +13,7 @@ import {
 import { Task } from '../flow/index.ts'
 import type { Intent, RedisDue } from './due.ts'
 
+/** How often due events are looked for. */
 export interface DueWorkerOptions {
   /** The event that an intent becomes. What it throws leaves the intent as it is, for the next round. */
   event: (intent: Intent) => Message | Promise<Message>

@@ -18,6 +18,7 @@ import { outboxScripts, type StepName } from './scripts.ts'
 import type { Shard } from './shards.ts'
 import { type RedisTx, unitOf } from './unit.ts'
 
+/** Events that are enqueued when their time has come, unless they were revoked. */
 export interface DueOptions {
   /** Where the events go. The intents live beside it. */
   outbox: RedisOutbox

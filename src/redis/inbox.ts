@@ -34,6 +34,7 @@ import { type Ending, type RedisTx, type Unit, unitOf } from './unit.ts'
  */
 export const INBOX_RETENTION = '24h'
 
+/** How long an inbox on Redis remembers, and how long a handler may take. */
 export interface RedisInboxOptions {
   /** How long a handled message is remembered. Default 24 hours. */
   retention?: Duration

@@ -13,6 +13,7 @@ import { type Shard, Shards } from './shards.ts'
 import type { RedisStore } from './store.ts'
 import { type RedisTx, type Unit, unitOf } from './unit.ts'
 
+/** An outbox on Redis that keeps states, attempts and order. */
 export interface RedisOutboxOptions {
   /**
    * Where it lives: what `redis({ client, tag })` answers. Several, each with a tag of its own, are as many shards, and

@@ -13,6 +13,7 @@ import { Task } from '../flow/index.ts'
 import { outboxScripts } from './scripts.ts'
 import type { Shard, Shards } from './shards.ts'
 
+/** How often, and how far, an outbox on Redis is checked for what does not fit together. */
 export interface RepairOptions {
   /** Default every 5 minutes. */
   every?: Duration

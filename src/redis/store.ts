@@ -62,6 +62,7 @@ function ended<T>(unit: Unit, ending: Ending, then: () => T): T | Promise<T> {
   return waits === undefined ? then() : waits.then(then)
 }
 
+/** A store on Redis: its client and the hash tag of its keys. */
 export interface RedisOptions {
   /** A client of ioredis or node-redis. Its settings are used; the connection is opened anew, and is ours. */
   client: RedisLike

@@ -8,6 +8,7 @@ import { type RedisTx, unitOf } from './unit.ts'
 /** The fields of an entry; what it throws refuses the event. */
 export type OutboxEncode = (message: RawMessage, topic: string) => Readonly<Record<string, string | Uint8Array>>
 
+/** An outbox in a stream. */
 export interface StreamOutboxOptions {
   /** The stream, after the tag: `outbox` (default) is `{tag}:outbox`. */
   stream?: string

@@ -23,6 +23,7 @@ import type { Router } from './router.ts'
 export const ACK_STRATEGIES = ['success', 'manual', 'forward'] as const
 export type AckStrategy = (typeof ACK_STRATEGIES)[number]
 
+/** How a router reads a source: concurrency, retries, time-outs, and where outputs go. */
 export interface ConsumeOptions extends FlowSettings {
   name?: string
   ack?: AckStrategy

@@ -18,6 +18,7 @@ export interface Context {
 /** Messages that go on from here. */
 export type Outputs = undefined | void | Message | readonly Message[]
 
+/** Handles one message; returns what is to be published because of it. */
 export type Handle<Ctx = Context> = (message: Message, context: Ctx) => Outputs | Promise<Outputs>
 
 /**

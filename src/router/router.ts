@@ -28,6 +28,7 @@ import {
 export const UNKNOWN_POLICIES = ['ack-and-warn', 'nack', 'dead-letter'] as const
 export type UnknownPolicy = (typeof UNKNOWN_POLICIES)[number]
 
+/** What a router does with types it has no handler for. */
 export interface RouterOptions {
   /** Default `ack-and-warn`. */
   unknown?: UnknownPolicy

@@ -34,6 +34,7 @@ export interface StepContext<Input, Results> {
   readonly traceparent: string | undefined
 }
 
+/** What an undo gets: the step, its keys, and its output if it is known. */
 export interface UndoContext<Input, Results, Output> extends StepContext<Input, Results> {
   /** New each time the step is undone, and kept by retries of that undo. */
   readonly undoKey: string
@@ -41,6 +42,7 @@ export interface UndoContext<Input, Results, Output> extends StepContext<Input, 
   readonly output: Output | undefined
 }
 
+/** What `onEnd` gets: the saga, its input, its results and how it ended. */
 export interface EndContext<Input, Results> {
   readonly id: string
   readonly input: Input
@@ -60,6 +62,7 @@ interface Timing {
   backoff?: BackoffOptions
 }
 
+/** How a step is undone, checked and tried again. */
 export interface StepOptions<Input, Results, Output> extends Timing {
   /** Undoes the work of this key, whether it was done or not: the output may be missing. */
   undo?: (c: UndoContext<Input, Results, Output>) => unknown
@@ -69,11 +72,13 @@ export interface StepOptions<Input, Results, Output> extends Timing {
   unknown?: UnknownPolicy
 }
 
+/** How a step in the own database is undone and tried again. */
 export interface TransactionStepOptions<Input, Results, Output, Tx> extends Timing {
   /** Undoes it, in a transaction of the saga's database. */
   undo?: (c: UndoContext<Input, Results, Output>, tx: Tx) => unknown
 }
 
+/** A saga: its version, the schema of its input, and the entity it belongs to. */
 export interface SagaOptions<Input> {
   /** Instances finish on the version they began with. Raise it with every change of the steps, and keep the old one registered. */
   version: number

@@ -75,6 +75,7 @@ export interface SagaChange {
   readonly acknowledged?: boolean
 }
 
+/** Which sagas a runner asks for. */
 export interface Claim {
   readonly definitions: readonly string[]
   readonly count: number
@@ -87,6 +88,7 @@ export interface Claim {
   readonly from?: Date | undefined
 }
 
+/** A saga that is this runner's until its lease runs out. */
 export interface Claimed {
   readonly saga: SagaRecord
   /** Another had it and stopped without a word. */
@@ -103,6 +105,7 @@ export interface SagaFilter {
   readonly attention?: boolean
 }
 
+/** How many sagas a list shows, and after which. */
 export interface SagaPage {
   /** Default 50, at most 1000. */
   readonly limit?: number

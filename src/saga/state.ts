@@ -1,7 +1,9 @@
 import { nameUuid, WaybillError } from '../core/index.ts'
 
+/** How far a saga is. */
 export type SagaStatus = 'running' | 'compensating' | 'completed' | 'compensated' | 'failed'
 
+/** How far a step is. */
 export type StepStatus =
   | 'pending'
   | 'unknown'
@@ -30,8 +32,10 @@ export interface StepPlan {
   readonly duration: number
 }
 
+/** The steps of a definition, as the machine needs them. */
 export type Plan = readonly StepPlan[]
 
+/** All that the machine knows of a step. */
 export interface StepState {
   readonly name: string
   /** `c.key`: the same in run, check and undo, over retries and crashes. */
@@ -49,6 +53,7 @@ export interface StepState {
   readonly error: string | undefined
 }
 
+/** All that the machine knows of a saga. */
 export interface SagaState {
   readonly id: string
   readonly status: SagaStatus
@@ -70,6 +75,7 @@ export interface Failure {
   readonly permanent: boolean
 }
 
+/** What may happen to a saga: an answer of a step, a deadline, an action of a person. */
 export type Command =
   | { readonly type: 'begin' | 'proceed' | 'takenOver' | 'interrupted' | 'retry' }
   | { readonly type: 'succeeded'; readonly step: string; readonly output: unknown }
@@ -79,6 +85,7 @@ export type Command =
   | { readonly type: 'compensate' | 'hold' | 'end'; readonly reason: string }
   | { readonly type: 'resolve'; readonly step: string; readonly done: boolean; readonly output: unknown }
 
+/** What has happened to a saga. */
 export type SagaEvent =
   | { readonly type: 'Intended' | 'Absent' | 'Again' | 'Undoing' | 'Undone'; readonly step: string }
   | { readonly type: 'Done'; readonly step: string; readonly output: unknown }

@@ -1,6 +1,7 @@
 import type { Message } from '../core/index.ts'
 import type { OutboxAdmin } from '../outbox/admin.ts'
 
+/** What may be said of events when they are enqueued: key, topic, tenant, when, and of which entity. */
 export interface EnqueueOptions {
   /** Events of one key are dispatched one at a time, in order. Default: the event's own key. */
   key?: string

@@ -26,6 +26,7 @@ export interface Chosen {
   after?: Duration
 }
 
+/** What a collector does with what it gets. */
 export interface CollectorOptions {
   name?: string
   ordered?: boolean
@@ -64,6 +65,7 @@ interface Rule {
   left: number
 }
 
+/** A publisher that keeps what it was given, for tests. */
 export function collector(options: CollectorOptions = {}): Collector {
   checkOptions('collector', options, ['name', 'ordered', 'delay', 'clock'])
   const delay = milliseconds(options.delay ?? 0, 'collector: delay')

@@ -23,6 +23,7 @@ export interface Check {
  */
 export type Suite = readonly Check[]
 
+/** Which cases of a suite are skipped, each with its reason. */
 export interface SuiteOptions {
   /** Cases not to run, by name, each with the reason. */
   skips?: Readonly<Record<string, string>>

@@ -45,6 +45,7 @@ export function crashPoints<const Names extends readonly string[]>(names: Names)
   return Object.freeze(names)
 }
 
+/** A script to run in a process of its own, to be killed or suspended. */
 export interface ScriptOptions {
   /** The file to run; a URL such as `new URL('./script.ts', import.meta.url)` will do. */
   script: string | URL
@@ -59,6 +60,7 @@ export interface ScriptOptions {
   timeout?: number
 }
 
+/** How a script ended, and what it printed. */
 export interface ScriptResult {
   readonly at: string | undefined
   /** It was killed at the point that was asked for. */
@@ -71,6 +73,7 @@ export interface ScriptResult {
   readonly stderr: string
 }
 
+/** A script in a process of its own. */
 export interface RunningScript {
   readonly pid: number
   readonly stdout: string
@@ -187,6 +190,7 @@ export function pauseProcess(pid: number): void {
   process.kill(pid, 'SIGSTOP')
 }
 
+/** Lets a suspended process go on (SIGCONT). */
 export function resumeProcess(pid: number): void {
   process.kill(pid, 'SIGCONT')
 }

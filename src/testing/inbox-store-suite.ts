@@ -19,6 +19,7 @@ export interface InboxFeatures {
   readonly refusesPool?: boolean
 }
 
+/** An inbox, and what the suite needs beside it. */
 export interface InboxUnderTest<Tx = unknown> extends StoreUnderTest {
   readonly work: UnitOfWork<Tx>
   readonly inbox: InboxStore<Tx>
@@ -26,6 +27,7 @@ export interface InboxUnderTest<Tx = unknown> extends StoreUnderTest {
   readonly pool?: unknown
 }
 
+/** Makes an inbox for the suite, fresh for each case. */
 export type InboxStoreFactory<Tx = unknown> = StoreFactory<InboxUnderTest<Tx>, InboxFeatures>
 
 class InboxProbe {

@@ -3,10 +3,12 @@ import type { Leadership, Term } from '../outbox/index.ts'
 import type { Suite, SuiteOptions } from './conformance.ts'
 import { type StoreCase, type StoreFactory, type StoreUnderTest, storeSuite, type Time } from './store-probe.ts'
 
+/** A leadership, and what the suite needs beside it. */
 export interface LeadershipUnderTest extends StoreUnderTest {
   readonly leadership: Leadership
 }
 
+/** Makes a leadership for the suite, fresh for each case. */
 export type LeadershipFactory = StoreFactory<LeadershipUnderTest>
 
 interface LeadershipProbe {

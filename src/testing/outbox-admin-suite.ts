@@ -4,6 +4,7 @@ import { lookCases } from './outbox-admin-look-cases.ts'
 import { OutboxProbe, type OutboxUnderTest } from './outbox-probe.ts'
 import { type StoreFactory, storeSuite } from './store-probe.ts'
 
+/** Makes an outbox for the suite of admin actions, fresh for each case. */
 export type OutboxAdminFactory<Tx = unknown> = StoreFactory<OutboxUnderTest<Tx>>
 
 /** What every OutboxAdmin must do for the people who look after an outbox. */

@@ -6,6 +6,7 @@ import type { EnqueueOptions, OutboxStore, UnitOfWork } from '../store/index.ts'
 import { NEVER } from './broker-probe.ts'
 import type { StoreUnderTest, Time } from './store-probe.ts'
 
+/** An outbox, and what the suites need beside it. */
 export interface OutboxUnderTest<Tx = unknown> extends StoreUnderTest {
   readonly work: UnitOfWork<Tx>
   readonly outbox: OutboxStore<Tx> & OutboxReader

@@ -23,6 +23,7 @@ export interface OutboxReaderFeatures {
   readonly notes?: boolean
 }
 
+/** Makes an outbox for the suite of readers, fresh for each case. */
 export type OutboxReaderFactory<Tx = unknown> = StoreFactory<OutboxUnderTest<Tx>, OutboxReaderFeatures>
 
 /** What every outbox must do with those who read it: the sources that `reader(options).share()` gives. */

@@ -12,11 +12,13 @@ export interface OutboxStoreFeatures {
   readonly refusesPool?: boolean
 }
 
+/** An outbox, and what the suite of stores needs beside it. */
 export interface OutboxStoreUnderTest<Tx = unknown> extends OutboxUnderTest<Tx> {
   /** What a careless caller gives in place of a transaction, for `refusesPool`. */
   readonly pool?: unknown
 }
 
+/** Makes an outbox for the suite of stores, fresh for each case. */
 export type OutboxStoreFactory<Tx = unknown> = StoreFactory<OutboxStoreUnderTest<Tx>, OutboxStoreFeatures>
 
 export class OutboxStoreProbe extends OutboxProbe {

@@ -4,6 +4,7 @@ import { type Direction, Faults, Lane, type LaneLink } from './proxy-lane.ts'
 
 export type { Direction } from './proxy-lane.ts'
 
+/** The server that a fault proxy stands in front of. */
 export interface FaultProxyOptions {
   /** The server to stand in front of. */
   host: string
@@ -48,6 +49,7 @@ export interface FaultProxy extends AsyncDisposable {
   close(): Promise<void>
 }
 
+/** Starts a proxy that is a bad network on demand. */
 export async function faultProxy(options: FaultProxyOptions): Promise<FaultProxy> {
   const faults = new Faults()
   const links = new Set<Link>()

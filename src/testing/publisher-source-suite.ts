@@ -27,6 +27,7 @@ export interface BrokerFeatures {
   readonly refuses?: boolean
 }
 
+/** Makes a publisher and sources for the suite, fresh for each case. */
 export interface BrokerFactory {
   readonly name: string
   readonly features: BrokerFeatures

@@ -10,6 +10,7 @@ export interface GivenSaga {
   when(command: Command): WhenSaga
 }
 
+/** The middle of `given().when().then()`. */
 export interface WhenSaga {
   /** These events, no others. */
   then(...events: readonly SagaEvent[]): WhenSaga

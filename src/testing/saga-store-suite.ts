@@ -12,11 +12,13 @@ import {
   type Time,
 } from './store-probe.ts'
 
+/** A store of sagas, and what the suite needs beside it. */
 export interface SagaStoreUnderTest<Tx = unknown> extends StoreUnderTest {
   readonly work: UnitOfWork<Tx>
   readonly sagas: SagaStore<Tx>
 }
 
+/** Makes a store of sagas for the suite, fresh for each case. */
 export type SagaStoreFactory<Tx = unknown> = StoreFactory<SagaStoreUnderTest<Tx>>
 
 const LEASE = 60_000

@@ -5,6 +5,7 @@ import { within } from './conformance.ts'
 /** A message to give, alone or with the attempts it has already cost; or an error to fail the take with. */
 export type Scripted<M extends Message = RawMessage> = M | { message: M; attempts: number } | Error
 
+/** What a scripted source gives, and when. */
 export interface ScriptedOptions {
   name?: string
   features?: SourceFeatures
@@ -43,6 +44,7 @@ export interface ScriptedSource<M extends Message = RawMessage> extends Source<D
   settled(count: number, limit?: number): Promise<readonly SettledRecord<M>[]>
 }
 
+/** A source that gives what a test says, and remembers how each was settled. */
 export function scriptedSource<M extends Message = RawMessage>(
   batches: readonly (readonly Scripted<M>[])[] = [],
   options: ScriptedOptions = {},

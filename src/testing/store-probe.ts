@@ -12,6 +12,7 @@ export interface StoreUnderTest {
   close(): Promise<void>
 }
 
+/** Makes a store for a suite, fresh for each case. */
 export interface StoreFactory<Under extends StoreUnderTest, Features = Record<never, never>> {
   readonly name: string
   /** A case that needs what is not declared is skipped, and says so. */

@@ -6,6 +6,7 @@ export type Recorded = {
   [Name in TelemetryName]: { readonly name: Name; readonly event: TelemetryEvents[Name] }
 }[TelemetryName]
 
+/** The telemetry events that came since it was made. */
 export interface TelemetryRecorder {
   /** In the order they were published. */
   readonly events: readonly Recorded[]

@@ -11,6 +11,7 @@ import {
   type Time,
 } from './store-probe.ts'
 
+/** A unit of work, and what the suite needs beside it. */
 export interface UnitOfWorkUnderTest<Tx = unknown> extends StoreUnderTest {
   readonly work: UnitOfWork<Tx>
   /** Writes a word in the transaction, as a service would write its own data. */
@@ -19,6 +20,7 @@ export interface UnitOfWorkUnderTest<Tx = unknown> extends StoreUnderTest {
   words(): Promise<readonly string[]>
 }
 
+/** Makes a unit of work for the suite, fresh for each case. */
 export type UnitOfWorkFactory<Tx = unknown> = StoreFactory<UnitOfWorkUnderTest<Tx>>
 
 class WorkProbe {

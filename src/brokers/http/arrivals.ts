@@ -20,6 +20,7 @@ export class Arrival {
   }
 }
 
+/** A webhook that waits for its answer. */
 export interface HttpDelivery extends Delivery {
   readonly arrival: Arrival
 }

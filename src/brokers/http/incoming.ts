@@ -3,6 +3,7 @@ import type { Deadlines } from './deadlines.ts'
 /** Why a body was not read to its end. */
 export type Unread = 'too large' | 'too slow' | 'broken'
 
+/** How large a body may be, and how long it may take. */
 export interface BodyLimits {
   /** Bytes. What Content-Length says spares the reading of what is too large; what counts is what comes. */
   readonly most: number

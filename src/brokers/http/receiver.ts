@@ -19,6 +19,7 @@ import { HttpSession } from './session.ts'
 import { attributesText, type Secret, secretsOf, verify } from './signature.ts'
 import { WebIncoming, webResponse } from './web-incoming.ts'
 
+/** Whose webhooks are accepted, and within which limits. */
 export interface HttpReceiverOptions {
   /** Those of the senders; while they are changed, the old and the new. */
   secrets?: string | readonly string[]

@@ -20,6 +20,7 @@ import { type Secret, secretsOf } from './signature.ts'
 /** Where a message goes, by what it is and by the topic it was given. */
 export type UrlOf = (message: RawMessage, topic: string) => string | URL
 
+/** Where webhooks go, how they are signed, and how long an answer may take. */
 export interface HttpSenderOptions {
   /** One destination, or one for each message. See HttpSender for what that changes. */
   url: string | URL | UrlOf

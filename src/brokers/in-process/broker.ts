@@ -19,6 +19,7 @@ import { sizeOf } from '../../flow/pipe-buffer.ts'
 import type { InProcessDeadLetter, InProcessDelivery, InProcessStats } from './queue.ts'
 import { Subscription } from './subscription.ts'
 
+/** A broker inside this process. */
 export interface InProcessBrokerOptions {
   name?: string
   /** How many of the last messages a new subscription still gets. Default 0: only what is published after it. */
@@ -26,6 +27,7 @@ export interface InProcessBrokerOptions {
   clock?: Clock
 }
 
+/** Which topics a subscription gets, and how much it holds. */
 export interface SubscriptionOptions {
   /** Topics, or patterns over their dotted parts: `order.*`, `order.#`. Default: all of them. */
   topics?: readonly string[]
@@ -35,6 +37,7 @@ export interface SubscriptionOptions {
   deadKey?: 'block' | 'continue'
 }
 
+/** How messages find their topic. */
 export interface InProcessPublisherOptions {
   /** Where messages go: one topic for all, or by message. Default: what an outbox said, or else the message's type. */
   topic?: string | ((message: Message) => string)

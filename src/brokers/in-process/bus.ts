@@ -16,6 +16,7 @@ import { OK, type Outcome, type Publisher } from '../../flow/index.ts'
 /** Called for each message; whether it returns or resolves, throws or rejects, is the same to the bus. */
 export type Subscriber<Data = unknown> = (message: Message<Data>, signal: AbortSignal) => unknown
 
+/** An event bus inside this process. */
 export interface BusOptions {
   /** What an error means, for `publisher()`. */
   classify?: Classify

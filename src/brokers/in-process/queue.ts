@@ -4,10 +4,12 @@ import type { Delivery, Demand, Settlement } from '../../flow/index.ts'
 import { Heap } from './heap.ts'
 import { type Holder, Item, Lane, older, type Ready } from './lane.ts'
 
+/** A message as a subscription gave it. */
 export interface InProcessDelivery extends Delivery {
   readonly item: Item
 }
 
+/** A message that was given up in a subscription, and why. */
 export interface InProcessDeadLetter {
   readonly message: Message<string | Uint8Array>
   /** Tries it has cost. */
@@ -19,6 +21,7 @@ export interface InProcessDeadLetter {
   readonly at: number
 }
 
+/** How much a subscription holds. */
 export interface InProcessStats {
   /** Could be taken, or waits for its key. */
   readonly ready: number

@@ -20,6 +20,7 @@ import { Sender } from './sender.ts'
 import { needTopics } from './setup.ts'
 import { KafkaSource } from './source.ts'
 
+/** A Kafka cluster, over a client of kafkajs. */
 export interface KafkaOptions {
   /** The class `Kafka` of kafkajs, and then `brokers`; or a client made with it, whose settings and log are yours. */
   client: KafkaLike
@@ -45,6 +46,7 @@ export interface CreateTopics {
   replication?: number
 }
 
+/** To which topics messages go, and with which keys. */
 export interface KafkaPublisherOptions {
   /** Where messages go: one topic for all, or by message. Default: what an outbox said, or else the message's type. */
   topic?: string | ((message: RawMessage) => string)
@@ -56,6 +58,7 @@ export interface KafkaPublisherOptions {
   create?: CreateTopics
 }
 
+/** Which topics a group reads, and how. */
 export interface KafkaSourceOptions {
   topic: string | readonly string[]
   /** The consumer group. */
@@ -194,6 +197,7 @@ export class KafkaBroker implements Stoppable {
   }
 }
 
+/** Kafka as a broker. */
 export function kafka(options: KafkaOptions): KafkaBroker {
   return new KafkaBroker(options)
 }

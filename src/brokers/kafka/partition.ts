@@ -2,6 +2,7 @@ import type { RawMessage } from '../../core/index.ts'
 import type { KafkaPlace, KafkaRecord } from '../../drivers/kafka/kafka.ts'
 import type { Delivery } from '../../flow/index.ts'
 
+/** A record as a group gave it. */
 export interface KafkaDelivery extends Delivery {
   readonly from: Partition
   readonly record: KafkaRecord

@@ -25,6 +25,7 @@ import {
 } from './setup.ts'
 import { NatsSource } from './source.ts'
 
+/** A NATS server with JetStream. */
 export interface NatsOptions {
   /**
    * How to connect: `() => connect({ servers })` of `@nats-io/transport-node`. Every session and publisher then has a
@@ -48,11 +49,13 @@ export interface NatsOptions {
   clock?: Clock
 }
 
+/** To which subjects messages go. */
 export interface NatsPublisherOptions {
   /** Where messages go: one subject for all, or by message. Default: what an outbox said, or else the message's type. */
   subject?: string | ((message: RawMessage) => string)
 }
 
+/** Which stream and consumer are read, and how. */
 export interface NatsSourceOptions {
   /** The durable pull consumer. Whoever takes under the same name competes for its messages. */
   group: string
@@ -205,6 +208,7 @@ export class NatsBroker implements Stoppable {
   }
 }
 
+/** NATS JetStream as a broker. */
 export function nats(options: NatsOptions): NatsBroker {
   return new NatsBroker(options)
 }

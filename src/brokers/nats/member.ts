@@ -24,6 +24,7 @@ export interface GroupSettings {
   readonly clock: Clock
 }
 
+/** A message as a JetStream consumer gave it. */
 export interface NatsDelivery extends Delivery {
   /** Its number in the stream. */
   readonly sequence: number

@@ -22,6 +22,7 @@ import { Sender, type SenderSettings } from './sender.ts'
 import { Topology } from './setup.ts'
 import { RabbitmqSource } from './source.ts'
 
+/** A RabbitMQ server, and the exchange that is published to. */
 export interface RabbitmqOptions {
   /** amqplib, as imported; or anything with its `connect(url, socketOptions)`. */
   client: AmqpClient
@@ -46,6 +47,7 @@ export interface RabbitmqOptions {
   random?: Random
 }
 
+/** Where messages go: exchange, routing key. */
 export interface RabbitmqPublisherOptions {
   /** Another exchange; `''` is the default exchange, where topics are names of queues. */
   exchange?: string
@@ -60,6 +62,7 @@ export interface RabbitmqPublisherOptions {
   confirm?: Duration
 }
 
+/** Which queue is read, how it is declared, and how often messages are tried. */
 export interface RabbitmqSourceOptions {
   queue: string
   /** What the queue gets of the exchange: topics, or patterns over their dotted parts. Default: all of it. */
@@ -241,6 +244,7 @@ export class RabbitmqBroker implements Publisher, Stoppable {
   }
 }
 
+/** RabbitMQ as a broker. */
 export function rabbitmq(options: RabbitmqOptions): RabbitmqBroker {
   return new RabbitmqBroker(options)
 }

@@ -130,6 +130,7 @@ export class Unacked implements Iterable<AmqpDelivery> {
   }
 }
 
+/** A message as a queue gave it. */
 export interface RabbitmqDelivery extends Delivery {
   readonly raw: AmqpDelivery
   /** The channel it came on, as its session knows it: it is settled there or nowhere. */

@@ -22,6 +22,7 @@ import { StreamsPublisher } from './publisher.ts'
 import { scripts } from './scripts.ts'
 import { StreamsSource } from './source.ts'
 
+/** Redis Streams as a broker. */
 export interface RedisStreamsOptions {
   /** A client of ioredis or node-redis. Its settings are used; connections are opened anew, and closed by us. */
   client: RedisLike
@@ -40,6 +41,7 @@ export interface RedisStreamsOptions {
   clock?: Clock
 }
 
+/** To which stream messages go, and how long it may get. */
 export interface StreamsPublisherOptions {
   /** Where messages go: one stream for all, or by message. Default: what an outbox said, or else the message's type. */
   stream?: string | ((message: RawMessage) => string)
@@ -52,6 +54,7 @@ export interface StreamsPublisherOptions {
   acceptLoss?: boolean
 }
 
+/** Which streams a consumer group reads, and how. */
 export interface StreamsSourceOptions {
   stream: string | readonly string[]
   /** The consumer group. It is made when there is none. */
@@ -77,6 +80,7 @@ export interface StreamsSourceOptions {
   remove?: boolean
 }
 
+/** How often, and of which streams, entries are removed that every group has handled. */
 export interface TrimmerOptions {
   stream: string | readonly string[]
   /** How often. Default 1 min. */
@@ -240,6 +244,7 @@ export class RedisStreamsBroker implements Stoppable {
   }
 }
 
+/** Redis Streams as a broker, over a client of ioredis or node-redis. */
 export function redisStreams(options: RedisStreamsOptions): RedisStreamsBroker {
   return new RedisStreamsBroker(options)
 }

@@ -15,6 +15,7 @@ import { sizeOf } from './encoding.ts'
 import { type DeadEntry, type GivenBack, GroupMember, type GroupSettings, type Stream } from './member.ts'
 import { StreamReader } from './pull.ts'
 
+/** An entry as a consumer group gave it. */
 export interface StreamDelivery extends Delivery {
   readonly stream: Stream
   /** The id of the entry. */

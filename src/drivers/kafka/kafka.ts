@@ -39,6 +39,7 @@ export interface KafkaBatch {
   readonly records: readonly KafkaRecord[]
 }
 
+/** A topic and a partition. */
 export interface KafkaPlace {
   readonly topic: string
   readonly partition: number
@@ -50,6 +51,7 @@ export interface KafkaOffset extends KafkaPlace {
   readonly metadata: string
 }
 
+/** What a Kafka producer is made with. */
 export interface ProducerSettings {
   /** The partition of a record, of so many. */
   partitionOf(record: OutgoingRecord, partitions: number): number
@@ -67,6 +69,7 @@ export interface KafkaProducer {
   close(): Promise<void>
 }
 
+/** What a Kafka consumer is made with. */
 export interface ConsumerSettings {
   readonly group: string
   readonly topics: readonly string[]
@@ -96,6 +99,7 @@ export interface ConsumerEvents {
   ended(error: unknown): void
 }
 
+/** The few methods of a Kafka consumer that are called. */
 export interface KafkaConsumer {
   /** In the present generation only: STALE_GENERATION otherwise. Resolves when the group has it. */
   commit(offsets: readonly KafkaOffset[]): Promise<void>
@@ -108,6 +112,7 @@ export interface KafkaConsumer {
   close(): Promise<void>
 }
 
+/** A topic that is to be made. */
 export interface NewTopic {
   readonly topic: string
   readonly partitions: number
@@ -115,6 +120,7 @@ export interface NewTopic {
   readonly settings?: Readonly<Record<string, string>>
 }
 
+/** The few methods of a Kafka admin client that are called. */
 export interface KafkaAdmin {
   /** How many partitions each has. One that does not exist is left out. */
   partitions(topics: readonly string[]): Promise<ReadonlyMap<string, number>>
@@ -128,6 +134,7 @@ export interface KafkaAdmin {
   close(): Promise<void>
 }
 
+/** The few methods of a Kafka client that are called. */
 export interface KafkaClient {
   readonly driver: string
   /** Connected, with a producer id of its own. */

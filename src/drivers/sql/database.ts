@@ -25,6 +25,7 @@ export interface EmbeddedOf<Tx> extends Pick<PgliteRoot, 'closed'> {
   transaction<T>(fn: (tx: Tx) => Promise<T>): Promise<T>
 }
 
+/** A pool of pg, a client of postgres.js, or a PGlite. */
 export type DatabaseLike<Tx = never> = PoolOf<Tx> | SqlRootOf<Tx> | EmbeddedOf<Tx>
 
 /** The database behind the client that was handed over; `within` is how long a statement of ours may take. */
