@@ -48,8 +48,10 @@ export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> {
     this.inbox = new PostgresInbox(database, options.inbox)
     const { sagas = false } = options
     this.#sagas = sagas === false ? undefined : new PostgresSagas(database, sagas === true ? {} : sagas)
-    const tables = this.#sagas === undefined ? [] : [this.#sagas.names.schema()]
-    this.migrations = new Migrations(database, { ...this.outbox.schema, inbox: this.inbox.names, tables })
+    const { schema } = this.outbox
+    // The outbox has tables of its own beside the main one: its branches.
+    const tables = [...(schema.tables ?? []), ...(this.#sagas === undefined ? [] : [this.#sagas.names.schema()])]
+    this.migrations = new Migrations(database, { ...schema, inbox: this.inbox.names, tables })
   }
 
   /** Only where they were asked for: every table is one more to migrate. */
