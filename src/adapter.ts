@@ -60,7 +60,9 @@ export type {
   Branch,
   BranchingOutbox,
   Cleanable,
+  Holder,
   Leadership,
+  Member,
   OutboxReader,
   Reader,
   ReaderKind,
@@ -68,5 +70,15 @@ export type {
   Term,
 } from './outbox/index.ts'
 
+export { Assignment, type AssignmentSettings, Quarantine } from './outbox/index.ts'
+
 // What a store owes
-export { AmbientUnitOfWork, type Begin, type InboxAnswer, type InboxKey } from './store/index.ts'
+export {
+  AmbientUnitOfWork,
+  type Begin,
+  type CleanOptions,
+  type InboxAnswer,
+  type InboxKey,
+  type Migrated,
+  type Transactional,
+} from './store/index.ts'

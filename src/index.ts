@@ -45,5 +45,5 @@ export { Cleaner, outboxSource, Relay, RoutingRelay } from './outbox/index.ts'
 export type { ConsumeOptions, Context, Handle, Middleware, Outputs, RouterOptions } from './router/index.ts'
 export { Consumer, correlation, deadLetter, Engine, Router, repeat, timeout } from './router/index.ts'
 // What a transaction leaves for others, and what it has handled
-export type { EnqueueOptions, InboxStore, OutboxStore, UnitOfWork } from './store/index.ts'
+export type { EnqueueOptions, Inbox, Outbox, Store, UnitOfWork } from './store/index.ts'
 export { EventCollector, inbox, outbox, saveEvents, transaction, transactional } from './store/index.ts'

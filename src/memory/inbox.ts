@@ -1,17 +1,18 @@
+import { type Clock, milliseconds, unlessAborted } from '../core/index.ts'
 import {
-  type Clock,
-  checkOptions,
-  describe,
-  milliseconds,
-  unlessAborted,
-  WaybillError,
-  wholeNumber,
-} from '../core/index.ts'
-import type { InboxAnswer, InboxKey, InboxStore } from '../store/inbox.ts'
+  type CleanOptions,
+  checkInboxKey,
+  cleanOptions,
+  type Inbox,
+  type InboxAnswer,
+  type InboxKey,
+  type Once,
+  once,
+} from '../store/inbox.ts'
 import { type Locks, type MemoryTransaction, transactionOf } from './transaction.ts'
 
 /** What was handled, kept in the handler's own transaction. */
-export class MemoryInbox implements InboxStore<MemoryTransaction> {
+export class MemoryInbox implements Inbox<MemoryTransaction> {
   readonly name = 'inbox'
   readonly #clock: Clock
   readonly #locks: Locks
@@ -43,15 +44,12 @@ export class MemoryInbox implements InboxStore<MemoryTransaction> {
     subscriber: string,
     { source, id }: { readonly source: string; readonly id: string },
     fn: () => T | Promise<T>,
-  ): Promise<{ readonly skipped: false; readonly value: T } | { readonly skipped: true; readonly value?: undefined }> {
-    if ((await this.receive(tx, { subscriber, source, id })) === 'done') return { skipped: true }
-    return { skipped: false, value: await fn() }
+  ): Promise<Once<T>> {
+    return once(this, tx, { subscriber, source, id }, fn)
   }
 
-  async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    checkOptions('inbox.clean', options, ['retention', 'limit'])
-    const retention = wholeNumber('inbox.clean: retention', options.retention ?? milliseconds('30d'), { min: 0 })
-    const limit = wholeNumber('inbox.clean: limit', options.limit ?? 10_000, { max: 1_000_000 })
+  async clean(options: CleanOptions = {}): Promise<number> {
+    const { retention, limit } = cleanOptions(options, milliseconds('30d'))
     const old = this.#clock.now() - retention
     let count = 0
     for (const [name, at] of this.#handled) {
@@ -64,14 +62,7 @@ export class MemoryInbox implements InboxStore<MemoryTransaction> {
 
 const taken = (): boolean => true
 
-function nameOf({ subscriber, source, id }: InboxKey): string {
-  if (typeof subscriber !== 'string' || subscriber === '') {
-    throw new WaybillError('INVALID_OPTION', `inbox: ${describe(subscriber)} is not a subscriber; give a name`)
-  }
-  for (const [name, value] of Object.entries({ source, id })) {
-    if (typeof value === 'string' && value !== '') continue
-    const text = `inbox: a message without ${name} cannot be told from others, so that it could be handled once`
-    throw new WaybillError('MALFORMED_MESSAGE', text)
-  }
-  return JSON.stringify([subscriber, source, id])
+function nameOf(key: InboxKey): string {
+  checkInboxKey(key)
+  return JSON.stringify([key.subscriber, key.source, key.id])
 }

@@ -1,6 +1,5 @@
 import type { Clock } from '../core/index.ts'
-import type { Leadership, Term } from '../outbox/leadership.ts'
-import type { Holder } from '../outbox/waiting.ts'
+import type { Holder, Leadership, Member, Term } from '../outbox/leadership.ts'
 
 interface Held {
   epoch: number
@@ -9,7 +8,7 @@ interface Held {
   note: string | undefined
 }
 
-/** Leadership among the relays of one process, by the same rules as among many machines. */
+/** Leadership within one process, by the same rules as among many machines. */
 export class MemoryLeadership implements Leadership {
   readonly #clock: Clock
   readonly #members = new Map<string, { readonly mode: string; readonly expiresAt: number }>()
@@ -19,45 +18,35 @@ export class MemoryLeadership implements Leadership {
     this.#clock = clock
   }
 
-  async join(member: string, mode: string, lease: number): Promise<string | undefined> {
-    for (const [name, other] of this.#live()) if (name !== member && other.mode !== mode) return other.mode
+  async join(
+    member: string,
+    mode: string,
+    lease: number,
+  ): Promise<{ readonly excludedBy?: Holder & { readonly mode: string } }> {
+    const others = this.#live().filter(([name, other]) => name !== member && other.mode !== mode)
+    const [last] = others.sort(([, a], [, b]) => b.expiresAt - a.expiresAt)
+    if (last !== undefined) {
+      const [holder, { mode: its, expiresAt }] = last
+      return { excludedBy: { holder, mode: its, expiresIn: expiresAt - this.#clock.now() } }
+    }
     this.#members.set(member, { mode, expiresAt: this.#clock.now() + lease })
-    return undefined
+    return {}
   }
 
   async leave(member: string): Promise<void> {
     this.#members.delete(member)
   }
 
-  async members(): Promise<readonly string[]> {
+  async members(): Promise<readonly Member[]> {
     return this.#live()
-      .map(([name]) => name)
-      .sort()
+      .map(([name, { mode }]) => ({ name, mode }))
+      .sort((a, b) => (a.name < b.name ? -1 : 1))
   }
 
-  /** In which modes live relays read at present. */
-  async modes(): Promise<readonly string[]> {
-    return [...new Set(this.#live().map(([, { mode }]) => mode))]
-  }
-
-  /** Who keeps a relay of this mode out. */
-  otherMode(member: string, mode: string): Holder | undefined {
-    const others = this.#live().filter(([name, { mode: its }]) => name !== member && its !== mode)
-    const [last] = others.sort(([, a], [, b]) => b.expiresAt - a.expiresAt)
-    return last === undefined ? undefined : { holder: last[0], expiresIn: last[1].expiresAt - this.#clock.now() }
-  }
-
-  /** Who else holds the term of a shard. */
-  holder(member: string, shard: number): Holder | undefined {
-    const term = this.#terms.get(shard)
-    if (term === undefined || term.holder === member || !this.#runs(term)) return undefined
-    return { holder: term.holder, expiresIn: term.expiresAt - this.#clock.now() }
-  }
-
-  async terms(): Promise<readonly { shard: number; holder: string }[]> {
+  async terms(): Promise<readonly (Holder & { readonly shard: number })[]> {
     return [...this.#terms]
       .filter(([, term]) => this.#runs(term))
-      .map(([shard, { holder }]) => ({ shard, holder }))
+      .map(([shard, { holder, expiresAt }]) => ({ shard, holder, expiresIn: expiresAt - this.#clock.now() }))
       .sort((a, b) => a.shard - b.shard)
   }
 
@@ -70,7 +59,6 @@ export class MemoryLeadership implements Leadership {
     return { shard, epoch: String(epoch), abandoned, note: abandoned ? before.note : undefined }
   }
 
-  /** Whoever holds a term lives: its membership is renewed with it. */
   async renew(member: string, term: Term, lease: number): Promise<boolean> {
     const held = this.#held(term)
     if (held === undefined) return false
@@ -92,10 +80,9 @@ export class MemoryLeadership implements Leadership {
     return this.#held(term) !== undefined
   }
 
-  /** Which event is about to go out alone. */
-  note(term: Term, eventId: string | undefined): void {
+  async note(term: Term, probe: string | undefined): Promise<void> {
     const held = this.#held(term)
-    if (held !== undefined) held.note = eventId
+    if (held !== undefined) held.note = probe
   }
 
   #held(term: Term): Held | undefined {

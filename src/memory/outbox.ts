@@ -1,12 +1,21 @@
-import { type Clock, checkOptions, type ExtensionValue, eventUuid, Message, type RawMessage } from '../core/index.ts'
+import {
+  type Clock,
+  checkOptions,
+  type ExtensionValue,
+  eventUuid,
+  Message,
+  type RawMessage,
+  uuidv7,
+} from '../core/index.ts'
+import { Assignment } from '../outbox/assignment.ts'
 import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
 import { checkedEvent, enqueueArguments, topicFunction } from '../store/enqueue.ts'
-import type { EnqueueOptions, OutboxStore } from '../store/store.ts'
+import type { EnqueueOptions, Outbox } from '../store/store.ts'
 import { MemoryOutboxAdmin } from './admin.ts'
 import { MemoryLeadership } from './leadership.ts'
-import type { OwnerSession } from './owner.ts'
-import { MemoryReader } from './reader.ts'
+import { leaseSource } from './lease.ts'
+import { type OwnerSession, ownerSource } from './owner.ts'
 import type { Row } from './row.ts'
 import { Table } from './table.ts'
 import { begin, type Locks, type MemoryTransaction, type Transaction, transactionOf } from './transaction.ts'
@@ -30,7 +39,7 @@ export interface MemoryEnqueueOptions extends EnqueueOptions {
 const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate', 'serialize'] as const
 
 /** An outbox in memory. */
-export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReader, BranchingOutbox {
+export class MemoryOutbox implements Outbox<MemoryTransaction>, OutboxReader, BranchingOutbox {
   readonly name: string
   readonly admin: MemoryOutboxAdmin
   readonly leadership: MemoryLeadership
@@ -66,12 +75,13 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
 
   /**
    * Writes events in a transaction: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
-   * `withTransaction` has begun. Answers their sequence numbers.
+   * `withTransaction` has begun. Returns their sequence numbers.
    */
-  enqueue(tx: MemoryTransaction, event: Message, options?: MemoryEnqueueOptions): Promise<string>
-  enqueue(tx: MemoryTransaction, events: readonly Message[], options?: MemoryEnqueueOptions): Promise<string[]>
   enqueue(event: Message, options?: MemoryEnqueueOptions): Promise<string>
   enqueue(events: readonly Message[], options?: MemoryEnqueueOptions): Promise<string[]>
+  enqueue(tx: MemoryTransaction, event: Message, options?: MemoryEnqueueOptions): Promise<string>
+  // Last, as in the port: what a transaction is, is inferred from it.
+  enqueue(tx: MemoryTransaction, events: readonly Message[], options?: MemoryEnqueueOptions): Promise<string[]>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
     const { tx, events, single, options } = enqueueArguments<MemoryTransaction, MemoryEnqueueOptions>(
       given,
@@ -84,7 +94,16 @@ export class MemoryOutbox implements OutboxStore<MemoryTransaction>, OutboxReade
   }
 
   reader(options: ReaderOptions): Reader {
-    return new MemoryReader({ table: this.#table, leadership: this.leadership, owners: this.#owners }, options)
+    const member = uuidv7()
+    const { leadership } = this
+    const common = { ...options, table: this.#table, leadership, owners: this.#owners }
+    return new Assignment(options, {
+      table: this.name,
+      member,
+      leadership,
+      owner: (shard) => ownerSource({ ...common, shard, member }),
+      competing: (allowed) => leaseSource({ ...common, allowed }),
+    })
   }
 
   branch(name: string): MemoryOutbox {
@@ -153,7 +172,7 @@ export function eventRow(event: Message, options: EnqueueOptions, topicOf: (even
     availableAt: options.availableAt?.getTime(),
     publishedAt: undefined,
     lease: undefined,
-    hand: undefined,
+    delivery: undefined,
     removed: false,
   }
 }

@@ -10,7 +10,7 @@ import { BLOCKERS, type Table } from './table.ts'
 export interface OwnerOptions extends ReaderOptions {
   readonly table: Table
   readonly leadership: MemoryLeadership
-  /** All owners there are: what one that lost its term had in hand, the next must find. */
+  /** All owners there are: what one that lost its term has not settled, the next must find. */
   readonly owners: Set<OwnerSession>
   readonly member: string
   readonly shard: number
@@ -28,7 +28,7 @@ export function ownerSource(options: OwnerOptions): Source<MemoryDelivery> {
       const asked = options.clock.monotonic()
       const term = await options.leadership.acquire(options.member, shard, options.lease)
       if (term === undefined) {
-        const other = options.leadership.holder(options.member, shard)
+        const other = (await options.leadership.terms()).find((one) => one.shard === shard)
         if (other !== undefined) waiting.for(other, 'another relay owns it')
         return undefined
       }
@@ -47,7 +47,7 @@ export class OwnerSession implements Session<MemoryDelivery> {
   readonly extendEvery: number
   readonly #options: OwnerOptions
   readonly #term: Term
-  readonly #inHand = new Set<MemoryDelivery>()
+  readonly #unsettled = new Set<MemoryDelivery>()
   readonly #lost = new AbortController()
   readonly #lease: Lease
   #noted: string | undefined
@@ -84,9 +84,9 @@ export class OwnerSession implements Session<MemoryDelivery> {
     if (this.#lost.signal.aborted) return []
     const taken: MemoryDelivery[] = []
     const claim = (row: MemoryDelivery['row']) => {
-      row.hand = deliveryOf(row)
-      this.#inHand.add(row.hand)
-      taken.push(row.hand)
+      row.delivery = deliveryOf(row)
+      this.#unsettled.add(row.delivery)
+      taken.push(row.delivery)
     }
     table.take(demand, { shard, blockers: BLOCKERS[deadKey], attempts, claim })
     return taken
@@ -109,20 +109,20 @@ export class OwnerSession implements Session<MemoryDelivery> {
     let stale = 0
     for (const [delivery, settlement] of batch) {
       const { row } = delivery
-      // What is not in hand was settled before, or another has it now.
-      if (!this.#inHand.delete(delivery) || row.removed) stale++
+      // What is not here was settled before, or another has it now.
+      if (!this.#unsettled.delete(delivery) || row.removed) stale++
       else {
-        row.hand = undefined
+        row.delivery = undefined
         settleRow(table, row, settlement, deletes)
       }
-      if (row.eventId === this.#noted) this.#note(undefined)
+      if (row.eventId === this.#noted) await this.#note(undefined)
     }
     this.#wake?.()
     return stale
   }
 
   async note(delivery: MemoryDelivery): Promise<void> {
-    this.#note(delivery.row.eventId)
+    await this.#note(delivery.row.eventId)
   }
 
   async close(): Promise<void> {
@@ -130,7 +130,7 @@ export class OwnerSession implements Session<MemoryDelivery> {
     await this.#options.leadership.release(this.#options.member, this.#term)
   }
 
-  /** One whose term has passed on has nothing in hand any more. */
+  /** One whose term has passed on has nothing to settle any more. */
   checkTerm(): void {
     if (this.#options.leadership.holds(this.#term)) return
     this.#lose('TERM_LOST', `another relay has taken over ${this.#options.table.name}`)
@@ -139,8 +139,8 @@ export class OwnerSession implements Session<MemoryDelivery> {
 
   #giveBack(): void {
     this.#options.owners.delete(this)
-    for (const { row } of this.#inHand) this.#options.table.giveBack(row)
-    this.#inHand.clear()
+    for (const { row } of this.#unsettled) this.#options.table.giveBack(row)
+    this.#unsettled.clear()
   }
 
   async extend(): Promise<void> {
@@ -150,9 +150,9 @@ export class OwnerSession implements Session<MemoryDelivery> {
     else this.checkTerm()
   }
 
-  #note(eventId: string | undefined): void {
+  async #note(eventId: string | undefined): Promise<void> {
     this.#noted = eventId
-    this.#options.leadership.note(this.#term, eventId)
+    await this.#options.leadership.note(this.#term, eventId)
   }
 
   /** The relay before ended while this event was alone in flight. */
@@ -164,7 +164,7 @@ export class OwnerSession implements Session<MemoryDelivery> {
     const delay = Math.min(60, 2 ** row.attempts) * 1000
     row.attempts++
     row.lastError = error.message
-    row.hand = undefined
+    row.delivery = undefined
     if (row.attempts >= attempts) table.become(row, 'dead')
     else table.become(row, 'retrying', table.now() + delay)
     const { type, tenant } = row.message

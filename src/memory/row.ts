@@ -21,8 +21,8 @@ export interface Row {
   publishedAt: number | undefined
   /** The token of the relay that has claimed it. */
   lease: string | undefined
-  /** In the hands of an owner, who writes nothing to take it. */
-  hand: MemoryDelivery | undefined
+  /** While an owner has it, who writes nothing to take it. */
+  delivery: MemoryDelivery | undefined
   removed: boolean
 }
 

@@ -1,6 +1,9 @@
 import { type Clock, checkOptions, systemClock } from '../core/index.ts'
+import type { Leadership } from '../outbox/leadership.ts'
+import type { Migrated, Store } from '../store/store.ts'
 import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { MemoryInbox } from './inbox.ts'
+import { MemoryLeadership } from './leadership.ts'
 import { MemoryOutbox, type MemoryOutboxOptions } from './outbox.ts'
 import { MemorySagas } from './sagas.ts'
 import { begin, Locks, type MemoryTransaction } from './transaction.ts'
@@ -13,23 +16,38 @@ export interface MemoryOptions {
 }
 
 /** Transactions, an outbox, an inbox and sagas in memory. */
-export class Memory extends AmbientUnitOfWork<MemoryTransaction> {
+export class Memory extends AmbientUnitOfWork<MemoryTransaction> implements Store<MemoryTransaction> {
+  readonly name: string
   readonly outbox: MemoryOutbox
   readonly inbox: MemoryInbox
   readonly sagas: MemorySagas
+  readonly #clock: Clock
+  readonly #scopes = new Map<string, MemoryLeadership>()
 
   constructor(options: MemoryOptions = {}) {
     checkOptions('memory', options, ['clock', 'outbox'])
     super(begin)
     const { clock = systemClock } = options
     const locks = new Locks()
+    this.#clock = clock
     this.outbox = new MemoryOutbox(clock, locks, () => this.current(), options.outbox)
     this.inbox = new MemoryInbox(clock, locks)
     this.sagas = new MemorySagas(clock, locks)
+    this.name = `memory ${this.outbox.name}`
+  }
+
+  /** `outbox`: the relays of its outbox; any other name is a scope of its own. */
+  leadership(scope: string): Leadership {
+    if (scope === 'outbox') return this.outbox.leadership
+    const known = this.#scopes.get(scope) ?? new MemoryLeadership(this.#clock)
+    this.#scopes.set(scope, known)
+    return known
   }
 
   /** There is nothing to create; here so that a test can stand where the service stands. */
-  async migrate(): Promise<void> {}
+  async migrate(): Promise<readonly Migrated[]> {
+    return []
+  }
 }
 
 /**

@@ -6,10 +6,10 @@ import { Heap } from './heap.ts'
 import type { Row } from './row.ts'
 
 /** What a part of the outbox has to offer: rows that are ready, and those that wait for a time. */
-class Lane {
+class ShardQueues {
   readonly ready = new Heap<Row>(
     (row) => row.sequence,
-    (row) => row.state === 'ready' && row.hand === undefined && !row.removed,
+    (row) => row.state === 'ready' && row.delivery === undefined && !row.removed,
   )
   readonly timers = new Heap<Timer>(
     ({ at }) => at,
@@ -34,7 +34,7 @@ export interface TakeOptions {
 }
 
 /**
- * The events, and lanes of what can be done next: nothing that cannot be taken now is looked at to find what can.
+ * The events, and queues of what can be done next: nothing that cannot be taken now is looked at to find what can.
  * A row changes its state by `become` only.
  */
 export class Table {
@@ -43,8 +43,8 @@ export class Table {
   /** Called when there may be something to take. */
   readonly waiting = new Set<() => void>()
   readonly #clock: Clock
-  readonly #keys = new Map<string, KeyLane>()
-  #lanes = [new Lane()]
+  readonly #keys = new Map<string, KeyQueue>()
+  #shards = [new ShardQueues()]
   #sequence = 0
 
   constructor(name: string, clock: Clock) {
@@ -83,14 +83,14 @@ export class Table {
 
   /** Back from an owner who has not settled it. */
   giveBack(row: Row): void {
-    row.hand = undefined
+    row.delivery = undefined
     this.#place(row)
   }
 
   /** Divides the rows among so many readers by key, and lets every key that was held back be looked at again. */
   partition(shards: number): void {
-    if (shards !== this.#lanes.length) {
-      this.#lanes = Array.from({ length: shards }, () => new Lane())
+    if (shards !== this.#shards.length) {
+      this.#shards = Array.from({ length: shards }, () => new ShardQueues())
       for (const row of this.rows.values()) if (row.state === 'ready' || waits(row.state)) this.#place(row)
     }
     for (const key of this.#keys.keys()) this.#open(key)
@@ -98,7 +98,7 @@ export class Table {
 
   take({ count, bytes }: Demand, options: TakeOptions): Row[] {
     this.#promote(options.shard, options.attempts)
-    const { ready } = this.#lanes[options.shard]!
+    const { ready } = this.#shards[options.shard]!
     const taken: Row[] = []
     for (let total = 0; taken.length < count; ) {
       const row = ready.peek()
@@ -121,7 +121,7 @@ export class Table {
 
   /** Milliseconds until there may be something to take: 0 when there is. */
   nextIn(shard: number): number {
-    const { ready, timers } = this.#lanes[shard]!
+    const { ready, timers } = this.#shards[shard]!
     if (ready.peek() !== undefined) return 0
     const timer = timers.peek()
     return timer === undefined ? Number.POSITIVE_INFINITY : Math.max(0, timer.at - this.now())
@@ -129,7 +129,7 @@ export class Table {
 
   /** What is due becomes ready. A lease that ran out counts as an attempt: its holder may have died of it. */
   #promote(shard: number, attempts: number): void {
-    const { timers } = this.#lanes[shard]!
+    const { timers } = this.#shards[shard]!
     let expired = 0
     for (let timer = timers.peek(); timer !== undefined && timer.at <= this.now(); timer = timers.peek()) {
       timers.pop()
@@ -151,24 +151,24 @@ export class Table {
 
   #place(row: Row): void {
     const { state, availableAt, key } = row
-    const lane = this.#lanes[shardOf(row, this.#lanes.length)]!
-    if (state === 'ready') lane.ready.push(row)
-    else if (waits(state)) lane.timers.push({ row, at: availableAt! })
+    const queues = this.#shards[shardOf(row, this.#shards.length)]!
+    if (state === 'ready') queues.ready.push(row)
+    else if (waits(state)) queues.timers.push({ row, at: availableAt! })
     if (key !== undefined && (state === 'retrying' || state === 'dead' || state === 'held')) {
-      const keyLane = this.#keys.get(key) ?? new KeyLane()
-      this.#keys.set(key, keyLane)
-      keyLane.add(row, state)
+      const queue = this.#keys.get(key) ?? new KeyQueue()
+      this.#keys.set(key, queue)
+      queue.add(row, state)
     }
     if (state === 'ready' || waits(state)) for (const wake of this.waiting) wake()
   }
 
   /** The first that is held back is looked at again; the next follows when that is taken. */
   #open(key: string | undefined): void {
-    const lane = key === undefined ? undefined : this.#keys.get(key)
-    if (lane === undefined) return
-    const row = lane.nextHeld()
+    const queue = key === undefined ? undefined : this.#keys.get(key)
+    if (queue === undefined) return
+    const row = queue.nextHeld()
     if (row !== undefined) this.become(row, 'ready')
-    else if (lane.empty) this.#keys.delete(key!)
+    else if (queue.empty) this.#keys.delete(key!)
   }
 
   #tellDead({ eventId: id, message, attempts: attempt, lastError, tenant, topic }: Row): void {
@@ -198,7 +198,7 @@ export const BLOCKERS: Record<'block' | 'continue', readonly Blocker[]> = {
 }
 
 /** Of one key: the events that hold back later ones, and those that are held back. */
-export class KeyLane {
+export class KeyQueue {
   readonly #rows: Record<Blocker, Heap<Row>> = { retrying: rows('retrying'), dead: rows('dead'), held: rows('held') }
 
   add(row: Row, state: Blocker): void {

@@ -13,9 +13,11 @@ export type {
   State as OutboxState,
 } from './admin.ts'
 export { ACTIONS, STATES } from './admin.ts'
+export { Assignment, type AssignmentSettings } from './assignment.ts'
 export type { Branch, BranchingOutbox } from './branches.ts'
 export { type Cleanable, type Cleaned, Cleaner, type CleanerOptions } from './cleaner.ts'
-export type { Leadership, Term } from './leadership.ts'
+export type { Holder, Leadership, Member, Term } from './leadership.ts'
+export { Quarantine } from './quarantine.ts'
 export type { OutboxReader, Reader, ReaderKind, ReaderOptions } from './reader.ts'
 export { Relay, type RelayOptions } from './relay.ts'
 export type { RouteTable } from './routes.ts'

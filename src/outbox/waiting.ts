@@ -1,11 +1,6 @@
 import { type Clock, telemetry } from '../core/index.ts'
 import type { Waits } from '../flow/index.ts'
-
-/** Who has the right to read at present, and for how many milliseconds more unless it is renewed. */
-export interface Holder {
-  readonly holder: string
-  readonly expiresIn: number
-}
+import type { Holder } from './leadership.ts'
 
 /** A relay renews its right three times in a lease: with less than this left, it has missed one. */
 const OVERDUE = 0.5

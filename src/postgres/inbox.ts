@@ -1,20 +1,19 @@
 import { createHash } from 'node:crypto'
-import {
-  checkOptions,
-  type Duration,
-  describe,
-  milliseconds,
-  RetryLater,
-  Unavailable,
-  unlessAborted,
-  WaybillError,
-  wholeNumber,
-} from '../core/index.ts'
+import { checkOptions, type Duration, milliseconds, Unavailable, unlessAborted } from '../core/index.ts'
 import { answered } from '../drivers/sql/connection.ts'
 import { refusePool, sqlOf } from '../drivers/sql/database.ts'
 import { type TableName, tableName } from '../drivers/sql/identifiers.ts'
 import type { Database, SqlResult } from '../drivers/sql/sql.ts'
-import type { InboxAnswer, InboxKey, InboxStore } from '../store/inbox.ts'
+import {
+  type CleanOptions,
+  checkInboxKey,
+  cleanOptions,
+  type Inbox,
+  type InboxAnswer,
+  type InboxKey,
+  type Once,
+  once,
+} from '../store/inbox.ts'
 import { explained } from './errors.ts'
 import { sql } from './sql.generated.ts'
 
@@ -52,7 +51,7 @@ export class InboxNames {
 }
 
 /** What was handled, kept in the handler's own transaction. */
-export class PostgresInbox<Tx = unknown> implements InboxStore<Tx> {
+export class PostgresInbox<Tx = unknown> implements Inbox<Tx> {
   readonly name: string
   readonly names: InboxNames
   readonly #database: Database<Tx>
@@ -75,7 +74,8 @@ export class PostgresInbox<Tx = unknown> implements InboxStore<Tx> {
    * the caller, who was told to give up, or for a limit of ours or of the role. The transaction is of no use then.
    */
   async receive(tx: Tx, key: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
-    const values = [checkedSubscriber(key.subscriber), stored(key.source, 'source'), stored(key.id, 'id')]
+    checkInboxKey(key, LONGEST)
+    const values = [key.subscriber, stored(key.source), stored(key.id)]
     refusePool(tx)
     const asked = answered(sqlOf(tx).query(this.#receive, values), this.#database.within, ignore, tooLong)
     return unlessAborted(asked.then(answerOf, this.#fail), signal, 'busy')
@@ -85,20 +85,14 @@ export class PostgresInbox<Tx = unknown> implements InboxStore<Tx> {
   async once<T>(
     tx: Tx,
     subscriber: string,
-    message: { readonly source: string; readonly id: string },
+    { source, id }: { readonly source: string; readonly id: string },
     fn: () => T | Promise<T>,
-  ): Promise<{ readonly skipped: false; readonly value: T } | { readonly skipped: true; readonly value?: undefined }> {
-    const { source, id } = message
-    const answer = await this.receive(tx, { subscriber, source, id })
-    if (answer === 'busy') throw new RetryLater('1s', `another is handling ${id} right now`, { charged: false })
-    if (answer === 'done') return { skipped: true }
-    return { skipped: false, value: await fn() }
+  ): Promise<Once<T>> {
+    return once(this, tx, { subscriber, source, id }, fn)
   }
 
-  async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    checkOptions('inbox.clean', options, ['retention', 'limit'])
-    const retention = wholeNumber('inbox.clean: retention', options.retention ?? this.#retention, { min: 0 })
-    const limit = wholeNumber('inbox.clean: limit', options.limit ?? 10_000, { max: 1_000_000 })
+  async clean(options: CleanOptions = {}): Promise<number> {
+    const { retention, limit } = cleanOptions(options, this.#retention)
     try {
       return (await this.#database.query(this.#clean, [retention, limit])).count
     } catch (error) {
@@ -129,21 +123,11 @@ function answerOf({ rows }: SqlResult): InboxAnswer {
 /** Three such columns, each of at most 3 bytes a character, fit into the 2704 bytes an index entry may have. */
 const LONGEST = 255
 
-function checkedSubscriber(subscriber: string): string {
-  if (typeof subscriber === 'string' && subscriber !== '' && subscriber.length <= LONGEST) return subscriber
-  const text = `inbox: ${describe(subscriber)} is not a subscriber; give a name of 1 to ${LONGEST} characters`
-  throw new WaybillError('INVALID_OPTION', text)
-}
-
 /**
  * As it is; of one that is too long for the index, or that PostgreSQL cannot hold as text (a NUL, half a character),
  * its hash. CloudEvents allows any string.
  */
-function stored(value: string, name: 'source' | 'id'): string {
-  if (typeof value !== 'string' || value === '') {
-    const text = `inbox: a message without ${name} cannot be told from others, so that it could be handled once`
-    throw new WaybillError('MALFORMED_MESSAGE', text)
-  }
+function stored(value: string): string {
   if (value.length <= LONGEST && !/[\0\p{Cs}]/u.test(value)) return value
   return `sha256:${createHash('sha256').update(value, 'utf16le').digest('hex')}`
 }

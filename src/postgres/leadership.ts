@@ -1,106 +1,147 @@
+import { describe, WaybillError } from '../core/index.ts'
+import type { TableName } from '../drivers/sql/identifiers.ts'
 import type { Database, Sql } from '../drivers/sql/sql.ts'
 import { sqlOf } from '../drivers/sql/sql-of.ts'
-import type { Leadership, Term } from '../outbox/leadership.ts'
-import type { Holder } from '../outbox/waiting.ts'
-import type { OutboxNames } from './names.ts'
+import type { Holder, Leadership, Member, Term } from '../outbox/leadership.ts'
+import { explained } from './errors.ts'
+import type { TableSchema } from './migrate-tables.ts'
 import { sql } from './sql.generated.ts'
 
-/** Leadership as rows of the outbox's companion tables. */
+/** As rows of two tables: members, and terms. */
 export class PostgresLeadership implements Leadership {
   readonly #db: Database
-  readonly #names: OutboxNames
+  readonly #place: Place
+  readonly #on: () => Sql
 
-  constructor(db: Database, names: OutboxNames) {
+  /** `on`: where statements run, if a connection is at hand: a pool may have none left. */
+  constructor(db: Database, place: Place, on: () => Sql = () => db) {
     this.#db = db
-    this.#names = names
+    this.#place = place
+    this.#on = on
   }
 
-  /** `on`: where to say that it lives, if a connection is at hand: a pool may have none left. */
-  async join(member: string, mode: string, lease: number, on: Sql = this.#db): Promise<string | undefined> {
+  /** The same on one connection. */
+  over(connection: Sql): PostgresLeadership {
+    return new PostgresLeadership(this.#db, this.#place, () => connection)
+  }
+
+  async join(
+    member: string,
+    mode: string,
+    lease: number,
+  ): Promise<{ readonly excludedBy?: Holder & { readonly mode: string } }> {
     const values = [member, mode, String(lease)]
-    const beat = await on.query(this.#names.fill(sql['leadership-heartbeat']), values)
-    if (beat.count === 1) return undefined
-    return this.#db.transaction(async (tx) => {
-      const connection = sqlOf(tx)
-      await connection.query(this.#names.fill(sql['leadership-gate']))
-      const { rows } = await connection.query(this.#names.fill(sql['leadership-join']), values)
-      return (rows[0]?.['other'] as string | null) ?? undefined
-    })
+    if ((await this.#query('leadership-heartbeat', values)).count === 1) return {}
+    return this.#explained(() =>
+      this.#db.transaction(async (tx) => {
+        const connection = sqlOf(tx)
+        await connection.query(this.#fill(sql['leadership-gate']))
+        const [other] = (await connection.query(this.#fill(sql['leadership-join']), values)).rows
+        return other === undefined ? {} : { excludedBy: { ...holderOf(other), mode: other['mode'] as string } }
+      }),
+    )
   }
 
   async leave(member: string): Promise<void> {
-    await this.#db.query(this.#names.fill('DELETE FROM {{members}} WHERE member = $1'), [member])
+    await this.#query('leadership-leave', [member])
   }
 
-  async members(on: Sql = this.#db): Promise<readonly string[]> {
-    const { rows } = await on.query(
-      this.#names.fill('SELECT member FROM {{members}} WHERE expires_at > clock_timestamp() ORDER BY member'),
-    )
-    return rows.map((row) => row['member'] as string)
+  async members(): Promise<readonly Member[]> {
+    const { rows } = await this.#query('leadership-members')
+    return rows.map((row) => ({ name: row['member'] as string, mode: row['mode'] as string }))
   }
 
-  /** In which modes live relays read at present. */
-  async modes(): Promise<readonly string[]> {
-    const { rows } = await this.#db.query(
-      this.#names.fill('SELECT DISTINCT mode FROM {{members}} WHERE expires_at > clock_timestamp()'),
-    )
-    return rows.map((row) => row['mode'] as string)
-  }
-
-  /** Who keeps a relay of this mode out. */
-  async otherMode(member: string, mode: string): Promise<Holder | undefined> {
-    const text = this.#names.fill(sql['leadership-other'])
-    return holderOf((await this.#db.query(text, [member, mode])).rows[0])
-  }
-
-  /** Who else holds the term of a shard. */
-  async holder(member: string, shard: number): Promise<Holder | undefined> {
-    const text = this.#names.fill(sql['leadership-holder'])
-    return holderOf((await this.#db.query(text, [member, String(shard)])).rows[0])
-  }
-
-  get table(): string {
-    return this.#names.table.text
-  }
-
-  async terms(): Promise<readonly { shard: number; holder: string }[]> {
-    const { rows } = await this.#db.query(
-      this.#names.fill(
-        `SELECT shard, holder FROM {{terms}} WHERE shard >= 0 AND holder <> '' AND expires_at > clock_timestamp() ORDER BY shard`,
-      ),
-    )
-    return rows.map((row) => ({ shard: Number(row['shard']), holder: row['holder'] as string }))
+  async terms(): Promise<readonly (Holder & { readonly shard: number })[]> {
+    const { rows } = await this.#query('leadership-terms')
+    return rows.map((row) => ({ shard: Number(row['shard']), ...holderOf(row) }))
   }
 
   async acquire(member: string, shard: number, lease: number): Promise<Term | undefined> {
-    return acquireTerm(this.#db, this.#names, member, shard, lease)
+    const [row] = (await this.#query('leadership-acquire', [member, String(shard), String(lease)])).rows
+    if (row === undefined) return undefined
+    const abandoned = row['abandoned'] === true
+    const note = abandoned ? ((row['note'] as string | null) ?? undefined) : undefined
+    return { shard, epoch: row['epoch'] as string, abandoned, note }
   }
 
   async renew(member: string, term: Term, lease: number): Promise<boolean> {
     const values = [member, String(term.shard), term.epoch, String(lease)]
-    return (await this.#db.query(this.#names.fill(sql['leadership-renew']), values)).count === 1
+    return (await this.#query('leadership-renew', values)).count === 1
+  }
+
+  async note(term: Term, probe: string | undefined): Promise<void> {
+    await this.#query('leadership-note', [String(term.shard), term.epoch, probe ?? null])
   }
 
   async release(member: string, term: Term): Promise<void> {
-    await this.#db.query(this.#names.fill(sql['leadership-release']), [member, String(term.shard), term.epoch])
+    await this.#query('leadership-release', [member, String(term.shard), term.epoch])
+  }
+
+  #query(name: Statement, values: readonly (string | null)[] = []) {
+    return this.#explained(() => this.#on().query(this.#fill(sql[name]), values))
+  }
+
+  #fill(text: string): string {
+    return text.replace(/\{\{(\w+)\}\}/g, (_, name: keyof Place) => this.#place[name])
+  }
+
+  async #explained<T>(fn: () => Promise<T>): Promise<T> {
+    try {
+      return await fn()
+    } catch (error) {
+      throw explained(error, `table ${this.#place.terms}`)
+    }
   }
 }
 
-function holderOf(row: Readonly<Record<string, unknown>> | undefined): Holder | undefined {
-  return row === undefined ? undefined : { holder: row['holder'] as string, expiresIn: Number(row['expires_in']) }
+type Statement = Extract<keyof typeof sql, `leadership-${string}`>
+
+function holderOf(row: Readonly<Record<string, unknown>>): Holder {
+  return { holder: row['holder'] as string, expiresIn: Number(row['expires_in']) }
 }
 
-export async function acquireTerm(
-  on: Sql,
-  names: OutboxNames,
-  member: string,
-  shard: number,
-  lease: number,
-): Promise<Term | undefined> {
-  const { rows } = await on.query(names.fill(sql['leadership-acquire']), [member, String(shard), String(lease)])
-  const [row] = rows
-  if (row === undefined) return undefined
-  const abandoned = row['abandoned'] === true
-  const note = abandoned ? ((row['note'] as string | null) ?? undefined) : undefined
-  return { shard, epoch: row['epoch'] as string, abandoned, note }
+/** What the statements need to know: where the rows are, and which of them. */
+interface Place {
+  readonly terms: string
+  readonly members: string
+  /** Columns and values that come first, and a condition that comes last. */
+  readonly scope: string
+  readonly value: string
+  readonly within: string
+  /** The type of a note. */
+  readonly note: string
+}
+
+/** The relays of an outbox: tables of its own, which its settlements are fenced by. */
+export function ofOutbox(outbox: TableName): Place {
+  const [terms, members] = [outbox.companion('terms'), outbox.companion('members')]
+  return { terms, members, scope: '', value: '', within: '', note: 'uuid' }
+}
+
+/** Any other scope: two tables for all of them. */
+export function ofScope(outbox: TableName, scope: string): Place {
+  if (typeof scope !== 'string' || !/^[\w.:/ -]{1,200}$/.test(scope)) {
+    const allowed = 'give 1 to 200 letters, digits, spaces and . : / _ -'
+    throw new WaybillError('INVALID_OPTION', `leadership: ${describe(scope)} is not the name of a scope; ${allowed}`)
+  }
+  const tables = scopeTables(outbox)
+  return { ...tables, scope: 'scope, ', value: `'${scope}', `, within: ` AND scope = '${scope}'`, note: 'text' }
+}
+
+function scopeTables(outbox: TableName) {
+  return { terms: outbox.companion('scope_terms'), members: outbox.companion('scope_members') }
+}
+
+/** The tables of `ofScope`, beside the outbox. */
+export function scopeSchema(outbox: TableName): TableSchema {
+  const { terms, members } = scopeTables(outbox)
+  const fill = (text: string) => text.replaceAll('{{terms}}', terms).replaceAll('{{members}}', members)
+  const table = `${outbox.table}_scope_terms`
+  return {
+    table: { ...outbox, table, text: outbox.schema === undefined ? table : `${outbox.schema}.${table}`, sql: terms },
+    versions: [fill(sql['scope-create'])],
+    chosen: [],
+    options: {},
+    drop: fill(sql['scope-drop']),
+  }
 }

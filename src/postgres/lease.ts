@@ -1,6 +1,7 @@
 import { type Clock, errorSummary, telemetry, uuidv7, WaybillError } from '../core/index.ts'
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
 import { type Demand, Lease, RELEASE, type Session, type Settled, type Source } from '../flow/index.ts'
+import { Quarantine } from '../outbox/quarantine.ts'
 import { tellExpired } from '../outbox/waiting.ts'
 import { Claims } from './claims.ts'
 import { FittingSize } from './fitting-size.ts'
@@ -9,9 +10,8 @@ import type { OutboxNames } from './names.ts'
 import { inHalves } from './put-aside.ts'
 import { RelayConnections } from './relay-connections.ts'
 import {
+  aboutOf,
   attemptsOf,
-  type Becoming,
-  becoming,
   type Decoded,
   deliveriesOf,
   hasMoreExpired,
@@ -19,11 +19,11 @@ import {
   isExpired,
   type OutboxDelivery,
   type Row,
+  type RowUpdate,
   sequenceOf,
   stateOf,
-  tenantOf,
-  typeOf,
   unchanged,
+  updateOf,
   updateValues,
   withinBytes,
 } from './row.ts'
@@ -40,7 +40,7 @@ export interface LeaseOptions {
   readonly wake: boolean
   readonly prepare: boolean
   readonly clock: Clock
-  /** Connections of open sessions, on which the relay can say that it lives. */
+  /** Connections of open sessions, on which the relay renews its membership. */
   readonly open: Set<Sql>
   /** Whether this relay may read at all: relays that own the table keep it out. */
   readonly allowed: () => Promise<boolean>
@@ -68,7 +68,6 @@ export function leaseSource(options: LeaseOptions): Source<OutboxDelivery> {
   }
 }
 
-const MOST_APART = 100
 /** Ready events are looked for from the very left this often, and whenever there are not enough behind the last. */
 const CLAIM_ALL_EVERY = 1000
 const SOON = 50
@@ -90,17 +89,12 @@ class LeaseSession implements Session<OutboxDelivery> {
   readonly #size = new FittingSize()
   readonly #token = uuidv7()
   readonly #lost = new AbortController()
-  readonly #inHand = new Map<string, OutboxDelivery>()
-  /** Of those, what is still being worked on. A settlement that the table refuses keeps an event in hand for long. */
-  readonly #atWork = new Set<string>()
+  readonly #unsettled = new Map<string, OutboxDelivery>()
+  /** Of those, what is still being worked on. A settlement that the table refuses keeps an event unsettled for long. */
+  readonly #inProgress = new Set<string>()
   readonly #sql: Record<'settle' | 'published' | 'unchanged' | 'extend' | 'large' | 'next', string>
   readonly #lease: Lease
-  /** Events whose lease ran out are in hand, or are to come next: nothing else is claimed with them. */
-  #apart = false
-  /** How many of them at once. */
-  #few = 1
-  /** Others wait for them. Not for long: one may need others that arrive, to be told from an outage. */
-  #patient = true
+  readonly #quarantine = new Quarantine()
   #waiting: AbortController | undefined
   #ahead: Claim | undefined
   /** The highest number claimed so far, while claims come full. */
@@ -137,11 +131,11 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   async take({ count, bytes, next = 0 }: Demand): Promise<readonly OutboxDelivery[]> {
-    // What may have killed a relay goes out with nothing else in hand.
-    if (this.#apart && this.#atWork.size > 0) return []
+    // What may have crashed a relay goes out with nothing else in progress.
+    if (this.#quarantine.active && this.#inProgress.size > 0) return []
     const { wake, reader } = this.#connections
     this.#connections.used()
-    if (wake?.rung()) this.#allAt = 0
+    if (wake?.notified()) this.#allAt = 0
     const { asked, rows } = this.#ahead ?? this.#ask(count)
     this.#ahead = undefined
     const claimed = await rows
@@ -151,13 +145,13 @@ class LeaseSession implements Session<OutboxDelivery> {
       this.#keep(wanted, asked)
       throw error
     })
-    if (unreadable.length > 0) await this.#bury(unreadable)
+    if (unreadable.length > 0) await this.#settleUnreadable(unreadable)
     if (deliveries.length > 0) {
       this.#lease.claimed(asked)
-      wake?.lower()
+      wake?.goBusy()
     }
-    for (const delivery of deliveries) this.#inHand.set(delivery.eventId, delivery)
-    for (const { eventId } of deliveries) this.#atWork.add(eventId)
+    for (const delivery of deliveries) this.#unsettled.set(delivery.eventId, delivery)
+    for (const { eventId } of deliveries) this.#inProgress.add(eventId)
     return deliveries
   }
 
@@ -176,7 +170,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   /** What was claimed and not wanted comes next. While claims come full, the next is made before it is wanted. */
   #more(left: readonly Row[], asked: number, next: number): void {
     if (left.length > 0) this.#ahead = { asked, rows: Promise.resolve(left), claimed: left }
-    else if (next > 0 && !this.#apart) this.#ahead = this.#ask(next)
+    else if (next > 0 && !this.#quarantine.active) this.#ahead = this.#ask(next)
   }
 
   /** Claimed, and could not be read now: they come next. Left alone, each would be charged when its lease runs out. */
@@ -204,7 +198,7 @@ class LeaseSession implements Session<OutboxDelivery> {
       this.#mark = LEFT
     }
     const hinted = this.#mark !== LEFT
-    const expired = this.#atWork.size > 0 ? 0 : Math.min(count, this.#few)
+    const expired = this.#quarantine.allowance(count, this.#inProgress.size)
     const limits = [String(lease), String(attempts), String(expired), this.#mark] as const
     const rows = await this.#claims.claim([String(count), this.#token, ...limits])
     this.#mark = rows.length >= count ? sequenceOf(rows.at(-1)!) : LEFT
@@ -213,22 +207,20 @@ class LeaseSession implements Session<OutboxDelivery> {
     for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(row, attemptsOf(row), EXPIRED_REASON)
     const ranOut = rows.filter(isExpired).length
     tellExpired(this.#options.names.table.text, ranOut)
-    this.#apart = ranOut > 0 || (this.#patient && rows.some(hasMoreExpired))
-    // None of those before has done harm: the next may be more.
-    if (ranOut > 0) this.#few = Math.min(this.#few * 2, MOST_APART)
+    this.#quarantine.claimed({ expired: ranOut > 0, moreExpired: rows.some(hasMoreExpired) })
     return rows.length > 0 && claimed.length === 0 ? this.#claim(count) : claimed
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     const { clock } = this.#options
     const { wake } = this.#connections
-    if (this.#apart && this.#atWork.size === 0) return
+    if (this.#quarantine.active && this.#inProgress.size === 0) return
     this.#waiting = new AbortController()
     const over = AbortSignal.any([signal, this.#waiting.signal])
-    // With those apart nothing else is claimed, so nobody need wake it.
-    if (this.#apart) await clock.sleep(ms, over)
+    // Under quarantine nothing else is claimed, so nobody need wake it.
+    if (this.#quarantine.active) await clock.sleep(ms, over)
     // When the flag has just gone up, claim once more: what was committed before told nobody.
-    else if (!(await wake?.raise()) || Number.isFinite(wake!.retryIn)) {
+    else if (!(await wake?.goIdle()) || Number.isFinite(wake!.retryIn)) {
       const due = Math.min(ms, await this.#nextDue(), wake?.retryIn ?? ms)
       await (wake?.sleep(due, over) ?? clock.sleep(due, over))
     }
@@ -242,7 +234,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
-    for (const [delivery] of batch) this.#atWork.delete(delivery.eventId)
+    for (const [delivery] of batch) this.#inProgress.delete(delivery.eventId)
     const plain = batch.filter(([, { kind }]) => kind === 'done').map(([delivery]) => delivery.eventId)
     const others = batch.filter(([, { kind }]) => kind !== 'done')
     let changed = 0
@@ -253,16 +245,16 @@ class LeaseSession implements Session<OutboxDelivery> {
       ])
     }
     if (others.length > 0)
-      changed += await this.#become(others.map(([delivery, settlement]) => becoming(delivery, settlement)))
+      changed += await this.#become(others.map(([delivery, settlement]) => updateOf(delivery, settlement)))
     if (changed < batch.length) await this.#refuseUnchanged(batch)
-    for (const [delivery] of batch) this.#inHand.delete(delivery.eventId)
-    if (this.#atWork.size === 0) this.#patient = true
-    // What waits for those apart may go on, and a retry sets a timer. After plain success there is nothing new.
-    if (others.length > 0 || (this.#apart && this.#atWork.size === 0)) this.#waiting?.abort()
+    for (const [delivery] of batch) this.#unsettled.delete(delivery.eventId)
+    this.#quarantine.settled(this.#inProgress.size)
+    // What waits for the quarantine may go on, and a retry sets a timer. After plain success there is nothing new.
+    if (others.length > 0 || (this.#quarantine.active && this.#inProgress.size === 0)) this.#waiting?.abort()
     return batch.length - changed
   }
 
-  #become(rows: readonly Becoming[]): Promise<number> {
+  #become(rows: readonly RowUpdate[]): Promise<number> {
     const values = [this.#token, ...updateValues(rows)]
     return this.#connections.writer.run('lease-settle', this.#sql.settle, values)
   }
@@ -291,7 +283,7 @@ class LeaseSession implements Session<OutboxDelivery> {
     }
     await this.#connections.touch()
     if (!(await allowed())) this.#lose(new WaybillError('TERM_LOST', 'relays that own the table have taken over'))
-    if (this.#apart && deliveries.length > 0) this.#patient = this.#apart = false
+    this.#quarantine.renewed(deliveries.length)
     this.#lease.renewed(asked, deliveries.length > 0)
   }
 
@@ -299,9 +291,9 @@ class LeaseSession implements Session<OutboxDelivery> {
   async close(): Promise<void> {
     const gone = this.#lost.signal.aborted
     const ahead = gone ? [] : await this.#ahead?.rows.catch(() => [])
-    const left = [...this.#inHand.values()].map((delivery) => becoming(delivery, RELEASE))
+    const left = [...this.#unsettled.values()].map((delivery) => updateOf(delivery, RELEASE))
     left.push(...(ahead ?? []).map(givenBack))
-    this.#inHand.clear()
+    this.#unsettled.clear()
     if (!gone && left.length > 0) await inHalves(left, (rows) => this.#become(rows))
     this.#options.open.delete(this.#connections.writer)
     await this.#connections.close(gone)
@@ -311,22 +303,21 @@ class LeaseSession implements Session<OutboxDelivery> {
    * What cannot be read costs only itself, also where the table refuses that it is dead: the others of its claim go on,
    * and it comes again when its lease has run out.
    */
-  async #bury(unreadable: Decoded['unreadable']): Promise<void> {
+  async #settleUnreadable(unreadable: Decoded['unreadable']): Promise<void> {
     for (const { row, reason } of unreadable) {
-      const dead: Becoming = { id: idOf(row), becomes: 'dead', attempts: attemptsOf(row) + 1, error: reason }
+      const dead: RowUpdate = { id: idOf(row), becomes: 'dead', attempts: attemptsOf(row) + 1, error: reason }
       try {
         await this.#become([dead])
         this.#tellDead(row, dead.attempts, reason)
       } catch (error) {
-        const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row), settlement: 'dead' as const }
+        const about = { ...aboutOf(row), settlement: 'dead' as const }
         telemetry['settlement.refused'].publish({ flow: this.#options.names.table.text, ...about, dead: false, error })
       }
     }
   }
 
   #tellDead(row: Row, attempt: number, reason: string): void {
-    const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }
-    telemetry['message.dead'].publish({ flow: this.#options.names.table.text, reason, attempt, ...about })
+    telemetry['message.dead'].publish({ flow: this.#options.names.table.text, reason, attempt, ...aboutOf(row) })
   }
 
   #lose(reason: unknown): void {
@@ -338,6 +329,6 @@ const EXPIRED_REASON = errorSummary(
   new WaybillError('CRASHED', 'the relays that worked on it let their leases run out'),
 )
 
-function givenBack(row: Row): Becoming {
+function givenBack(row: Row): RowUpdate {
   return { id: idOf(row), becomes: 'ready', attempts: attemptsOf(row) }
 }

@@ -10,7 +10,7 @@ const LEAVE_OUT_FOR = 60_000
  * somebody has locked them. Read again, each would stop every take. So takes leave them out for a minute, and what comes
  * behind one of its key with it: nothing may overtake it.
  *
- * So it is with what comes behind an event in hand whose failure the table refuses to note. Its key stands still, and given
+ * So it is with what comes behind an unsettled event whose failure the table refuses to note. Its key stands still, and given
  * back, those would be read again and again in place of all others.
  */
 export class LeftOut {
@@ -19,7 +19,7 @@ export class LeftOut {
   readonly #ids = new Set<string>()
   /** The lowest number of each key. */
   readonly #keys = new Map<string, number>()
-  /** Keys that stand still behind one in hand, and its number. */
+  /** Keys that stand still behind an unsettled one, and its number. */
   readonly #stopped = new Map<string, number>()
   #until = 0
 

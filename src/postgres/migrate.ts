@@ -2,6 +2,7 @@ import { checkOptions, oneOf, WaybillError, warnOnce } from '../core/index.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import type { TableName } from '../drivers/sql/identifiers.ts'
 import type { Database, Sql } from '../drivers/sql/sql.ts'
+import type { Migrated } from '../store/store.ts'
 import { explainedMigration, notMigrated, oldSchema, refuseOldServer, refuseRepartition } from './errors.ts'
 import {
   DISCARDS,
@@ -17,13 +18,6 @@ import { statements } from './statements.ts'
 const LOCK = 'SELECT pg_advisory_xact_lock(1463897678, 0)'
 /** A table that somebody keeps locked must not make every writer queue up behind us. */
 const LOCK_TIMEOUT = `SET LOCAL lock_timeout = '10s'`
-
-/** A table that was created or upgraded, from which version to which. */
-export interface Migrated {
-  readonly table: string
-  readonly from: number
-  readonly to: number
-}
 
 /** What may be lost when the tables are dropped. */
 export interface DownOptions {

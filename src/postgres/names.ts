@@ -1,6 +1,7 @@
 import { type TableName, tableName } from '../drivers/sql/identifiers.ts'
 import { MAX_KEY_BYTES } from '../store/enqueue.ts'
 import { SCAN_SQL, STORED_SQL } from './columns.ts'
+import { readyAndWake, type Waking, wakeSql, wakingSql } from './wake.ts'
 
 /** What `deadKey` makes of SQL: which states hold back later events of their key. */
 const BLOCKERS = { block: `'retrying', 'dead', 'held'`, continue: `'retrying', 'held'` }
@@ -12,7 +13,7 @@ export interface FillOptions {
   readonly shard?: number
   readonly shards?: number
   /** What the enqueue statement does about an idle relay. */
-  readonly wake?: 'flag' | 'always' | 'off'
+  readonly wake?: Waking
 }
 
 /** The tables of one outbox, and SQL with their names filled in. Names are validated and quoted in one place. */
@@ -58,34 +59,3 @@ export class OutboxNames {
 function shardOf(alias: string): string {
   return `(hashtextextended(COALESCE(${alias}.key, ${alias}.event_id::text), 0) & 2147483647)`
 }
-
-/** Two numbers that mark "a relay of this table is idle": the first keeps clear of other people's advisory locks. */
-export const WAKE_CLASS = 1463897676
-export const WAKE_LOCK = (regclass: string) => `${WAKE_CLASS}, (${regclass}::oid::bigint % 2147483647)::int`
-
-/**
- * An idle relay holds, or waits for, an exclusive advisory lock; a writer that is refused the shared one notifies it.
- * Always notifying would take a global lock in every commit. One PGlite session would be given the shared lock under
- * its own exclusive one, so there it always notifies.
- */
-function wakeSql(wake: 'flag' | 'always' | 'off', regclass: string): string {
-  if (wake === 'off') return ''
-  const condition = wake === 'flag' ? ` WHERE ${refused(regclass)}` : ''
-  return `, wake AS (\n  SELECT ${notify(regclass)}${condition}\n)`
-}
-
-/** The same as a column of what one insert returns, which spares it the rest of a larger statement. */
-function wakingSql(wake: 'flag' | 'always' | 'off', regclass: string): string {
-  if (wake === 'off') return ''
-  return `,\n  ${wake === 'flag' ? `CASE WHEN ${refused(regclass)} THEN ${notify(regclass)} END` : notify(regclass)} AS woken`
-}
-
-/** The default of `state`: for writers that know nothing of the flag. */
-function readyAndWake(wake: 'flag' | 'always' | 'off', regclass: string): string {
-  const always = `'ready' || ${notify(regclass)}::text`
-  return wake === 'always' ? always : `CASE WHEN ${refused(regclass)} THEN ${always} ELSE 'ready' END`
-}
-
-const refused = (regclass: string) => `NOT pg_try_advisory_xact_lock_shared(${WAKE_LOCK(regclass)})`
-/** As text: Prisma cannot read a column of type void. */
-const notify = (regclass: string) => `pg_notify('waybill_' || ${regclass}::oid, '')::text`

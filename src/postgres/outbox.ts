@@ -1,16 +1,19 @@
-import { checkOptions, type Duration, type Message, oneOf, WaybillError } from '../core/index.ts'
-import { limited } from '../drivers/sql/connection.ts'
+import { hostname } from 'node:os'
+import { checkOptions, type Duration, type Message, oneOf, uuidv7, WaybillError } from '../core/index.ts'
+import { answered, limited } from '../drivers/sql/connection.ts'
 import { type Database, type Sql, textArray } from '../drivers/sql/sql.ts'
 import { refusePool, sqlOf } from '../drivers/sql/sql-of.ts'
+import { Assignment } from '../outbox/assignment.ts'
 import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
 import { type EnqueueArguments, enqueueArguments, topicFunction } from '../store/enqueue.ts'
-import type { EnqueueOptions, OutboxStore } from '../store/store.ts'
+import type { EnqueueOptions, Outbox } from '../store/store.ts'
 import { PostgresOutboxAdmin } from './admin.ts'
 import type { ArchiveTarget } from './cleaner.ts'
 import { ENQUEUED } from './columns.ts'
 import { explained } from './errors.ts'
-import { PostgresLeadership } from './leadership.ts'
+import { ofOutbox, PostgresLeadership } from './leadership.ts'
+import { leaseSource } from './lease.ts'
 import { Migrations } from './migrate.ts'
 import {
   type MigrationsOptions,
@@ -19,9 +22,12 @@ import {
   outboxSchema,
 } from './migrate-tables.ts'
 import { type FillOptions, OutboxNames } from './names.ts'
-import { PostgresReader } from './reader.ts'
+import { ownerSource } from './owner.ts'
+import { keptByRelay, PoolBudget } from './pool-budget.ts'
+import { poolOrServer } from './relay-connections.ts'
 import { type EventRow, eventRow } from './row.ts'
 import { sql } from './sql.generated.ts'
+import { refuseReadOnly } from './table-checks.ts'
 
 const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate', 'serialize'] as const
 
@@ -69,7 +75,7 @@ const OPTIONS = [
 ] as const
 
 /** An outbox in a PostgreSQL table. */
-export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxReader, BranchingOutbox {
+export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, BranchingOutbox {
   readonly names: OutboxNames
   readonly admin: PostgresOutboxAdmin
   readonly leadership: PostgresLeadership
@@ -92,7 +98,7 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
     this.#prepare = prepare
     const { retention, archive } = options
     this.admin = new PostgresOutboxAdmin(db, this.names, defined({ retention, archive }))
-    this.leadership = new PostgresLeadership(db, this.names)
+    this.leadership = new PostgresLeadership(db, ofOutbox(this.names.table))
     this.#options = options
     for (const name of branchNames('outbox: branches', options.branches)) this.#branches.set(name, this.#branch(name))
     const chosen = outboxSchemaOf(options)
@@ -115,19 +121,48 @@ export class PostgresOutbox<Tx = unknown> implements OutboxStore<Tx>, OutboxRead
 
   /**
    * Writes events in a transaction: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
-   * `withTransaction` has begun. Answers their sequence numbers.
+   * `withTransaction` has begun. Returns their sequence numbers.
    */
-  enqueue(tx: Tx, event: Message, options?: PostgresEnqueueOptions): Promise<string>
-  enqueue(tx: Tx, events: readonly Message[], options?: PostgresEnqueueOptions): Promise<string[]>
   enqueue(event: Message, options?: PostgresEnqueueOptions): Promise<string>
   enqueue(events: readonly Message[], options?: PostgresEnqueueOptions): Promise<string[]>
+  enqueue(tx: Tx, event: Message, options?: PostgresEnqueueOptions): Promise<string>
+  // Last, as in the port: what a transaction is, is inferred from it.
+  enqueue(tx: Tx, events: readonly Message[], options?: PostgresEnqueueOptions): Promise<string[]>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
     const { single, ...what } = enqueueArguments<Tx, PostgresEnqueueOptions>(given, this.#current, ENQUEUE_OPTIONS)
-    return single ? this.#enqueue.one(what) : this.#enqueue.many(what)
+    const sequences = await this.#enqueue.run(what)
+    return single ? sequences[0]! : sequences
   }
 
   reader(options: ReaderOptions): Reader {
-    return new PostgresReader(this.#db, this.names, this.#prepare, options)
+    const { names } = this
+    const db = this.#db
+    // Of sessions at work. What the relay says meanwhile, it says on them: the pool may be used up.
+    const open = new Set<Sql>()
+    const leadership = new PostgresLeadership(db, ofOutbox(names.table), () => [...open][0] ?? db)
+    const member = `${hostname()}:${process.pid}:${uuidv7().slice(-12)}`
+    const { shards, ...settings } = options
+    const common = { ...settings, db, names, prepare: this.#prepare, open }
+    const budget = PoolBudget.of(db)
+    const within = Math.max(1000, options.lease / 3)
+    return new Assignment(options, {
+      table: this.name,
+      member,
+      leadership,
+      owner: (shard) => ownerSource({ ...common, shard, shards, leadership, member }),
+      competing: (allowed) => leaseSource({ ...common, allowed }),
+      // A database that does not answer must not keep a relay from its next try, nor from stopping.
+      answered: (answer) =>
+        answered(answer, within, () => {}).catch((error) => {
+          // What has a connection of its own does not wait for the pool.
+          throw open.size > 0 ? error : poolOrServer(db, within, error)
+        }),
+      check: async () => {
+        await budget.keep(member, keptByRelay(this.name, member, options))
+        await refuseReadOnly(db, this.name)
+      },
+      rest: () => budget.leave(member),
+    })
   }
 
   check(): Promise<void> {
@@ -174,7 +209,7 @@ function defined<T extends object>(options: T): { [Key in keyof T]?: Exclude<T[K
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never
 }
 
-type Enqueueing = Omit<EnqueueArguments<unknown, PostgresEnqueueOptions>, 'single'>
+type Writing = Omit<EnqueueArguments<unknown, PostgresEnqueueOptions>, 'single'>
 
 interface EnqueueSettings {
   readonly names: OutboxNames
@@ -193,7 +228,7 @@ const LOCK_BUCKETS = 1024
 
 /**
  * Writes events in the caller's transaction: one statement for one or many. The same event id again changes nothing and
- * answers the sequence it has.
+ * returns the sequence it has.
  */
 class Enqueue {
   readonly #settings: EnqueueSettings
@@ -211,44 +246,32 @@ class Enqueue {
     this.#lock = names.fill(sql['serialize'])
   }
 
-  async one({ tx, events, options }: Enqueueing): Promise<string> {
-    const [row] = events.map((event) => eventRow(event, options, this.#settings.topic))
-    return this.#on(tx, [row!], options, async (connection) => {
-      if (this.#one !== undefined) {
-        const { rows } = await connection.query(this.#one, valuesOf(row!))
-        if (rows.length > 0) return rows[0]!['sequence'] as string
-      }
-      const known = this.#one === undefined ? await this.#insert(connection, [row!]) : new Map<string, string>()
-      return (await this.#sequences(connection, [row!], known))[0]!
-    })
-  }
-
-  async many({ tx, events, options }: Enqueueing): Promise<string[]> {
-    const rows = events.map((event) => eventRow(event, options, this.#settings.topic))
-    return this.#on(tx, rows, options, async (connection) => {
-      if (rows.length === 0) return []
-      return this.#sequences(connection, rows, await this.#insert(connection, rows))
-    })
-  }
-
-  async #on<T>(
-    tx: unknown,
-    rows: readonly EventRow[],
-    options: PostgresEnqueueOptions,
-    write: (connection: Sql) => Promise<T>,
-  ): Promise<T> {
-    const { allowPool, within, names } = this.#settings
+  async run({ tx, events, options }: Writing): Promise<string[]> {
+    const { allowPool, within, names, topic } = this.#settings
+    const rows = events.map((event) => eventRow(event, options, topic))
     if (!allowPool) refusePool(tx)
     const connection = limited(sqlOf(tx), within)
+    if (rows.length === 0) return []
     try {
       if (options.serialize) await this.#serialize(connection, rows)
-      return await write(connection)
+      return await this.#sequences(connection, rows, await this.#insert(connection, rows))
     } catch (error) {
       throw explained(error, `table ${names.table.text}`)
     }
   }
 
+  /** The numbers of those that were new. */
   async #insert(connection: Sql, rows: readonly EventRow[]): Promise<Map<string, string>> {
+    if (this.#one !== undefined && rows.length === 1) {
+      const row = rows[0]!
+      const [found] = (
+        await connection.query(
+          this.#one,
+          ENQUEUED.map((name) => row[name]),
+        )
+      ).rows
+      return found === undefined ? new Map() : new Map([[row.event_id!, found['sequence'] as string]])
+    }
     const columns = ENQUEUED.map((name) => textArray(rows.map((row) => row[name])))
     const inserted = await connection.query(this.#many, columns)
     return new Map(inserted.rows.map((row) => [row['event_id'] as string, row['sequence'] as string]))
@@ -273,8 +296,4 @@ class Enqueue {
     const keys = rows.map((row) => row.key).filter((key) => key !== null)
     if (keys.length > 0) await connection.query(this.#lock, [textArray(keys as string[]), LOCK_BUCKETS])
   }
-}
-
-function valuesOf(row: EventRow): readonly (string | null)[] {
-  return ENQUEUED.map((name) => row[name])
 }

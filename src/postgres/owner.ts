@@ -5,21 +5,11 @@ import { type Demand, Lease, RELEASE, type Session, type Settled, type Settlemen
 import type { Term } from '../outbox/leadership.ts'
 import { tellExpired, Waiting } from '../outbox/waiting.ts'
 import { FittingSize } from './fitting-size.ts'
-import { acquireTerm, type PostgresLeadership } from './leadership.ts'
+import type { PostgresLeadership } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
-import { asideOf, settleMixed, writeAside } from './put-aside.ts'
+import { asideOf, publishAside, settleMixed, writeAside } from './put-aside.ts'
 import { RelayConnections } from './relay-connections.ts'
-import {
-  type Becoming,
-  becoming,
-  heldBehind,
-  idOf,
-  type OutboxDelivery,
-  tenantOf,
-  typeOf,
-  unchanged,
-  updateValues,
-} from './row.ts'
+import { heldBehind, type OutboxDelivery, type RowUpdate, unchanged, updateOf, updateValues } from './row.ts'
 import { OwnerScan, type Taken } from './scan.ts'
 import { sql } from './sql.generated.ts'
 import { checkTables } from './table-checks.ts'
@@ -28,7 +18,7 @@ export interface OwnerOptions {
   readonly db: Database
   readonly names: OutboxNames
   readonly leadership: PostgresLeadership
-  /** Connections of open sessions, on which the relay can say that it lives. */
+  /** Connections of open sessions, on which the relay renews its membership. */
   readonly open: Set<Sql>
   readonly member: string
   readonly shard: number
@@ -48,7 +38,7 @@ const MOST_UNCHANGED = 100
 
 /**
  * The outbox read by its one owner, or one owner for each shard. Nothing is written to take an event: the owner reads
- * what is pending in order, remembers what it has in hand, and settles a batch in one statement that is fenced by its
+ * what is pending in order, remembers what is unsettled, and settles a batch in one statement that is fenced by its
  * epoch. A row that commits late is found by a later scan, so there are no gaps to get wrong.
  */
 export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
@@ -60,8 +50,8 @@ export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
     waiting: waiting.status,
     async open() {
       // A relay that waits keeps no connection.
-      const holder = options.leadership.holder(member, shard)
-      const other = await answered(holder, Math.max(1000, lease / 3), () => {})
+      const terms = await answered(options.leadership.terms(), Math.max(1000, lease / 3), () => {})
+      const other = terms.find((term) => term.shard === shard && term.holder !== member)
       if (other !== undefined) {
         waiting.for(other, 'another relay owns it')
         return undefined
@@ -69,7 +59,7 @@ export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
       const connections = await RelayConnections.open(options)
       try {
         const asked = clock.monotonic()
-        const term = await acquireTerm(connections.writer, names, member, shard, lease)
+        const term = await options.leadership.over(connections.writer).acquire(member, shard, lease)
         if (term === undefined) {
           await connections.close(false)
           return undefined
@@ -92,10 +82,11 @@ class OwnerSession implements Session<OutboxDelivery> {
   readonly #options: OwnerOptions
   readonly #term: Term
   readonly #connections: RelayConnections
+  readonly #leadership: PostgresLeadership
   readonly #scan: OwnerScan
   readonly #size = new FittingSize()
   readonly #lost = new AbortController()
-  readonly #sql: Record<'published' | 'mixed' | 'aside' | 'unchanged' | 'remove' | 'note' | 'renew' | 'release', string>
+  readonly #sql: Record<'published' | 'mixed' | 'aside' | 'unchanged' | 'remove', string>
   /** Events that were settled, and whose rows do not change. */
   readonly #unchanged = new Set<string>()
   readonly #lease: Lease
@@ -112,6 +103,7 @@ class OwnerSession implements Session<OutboxDelivery> {
     this.#options = options
     this.#term = term
     this.#connections = connections
+    this.#leadership = options.leadership.over(connections.writer)
     this.cautious = term.abandoned
     this.extendEvery = options.lease / 3
     this.#lease = new Lease(options.clock, options.lease)
@@ -126,9 +118,6 @@ class OwnerSession implements Session<OutboxDelivery> {
       aside: names.fill(settleMixed('skip')),
       unchanged: names.fill(sql['unchanged']),
       remove: names.fill(sql['delete-published']),
-      note: names.fill(sql['leadership-note']),
-      renew: names.fill(sql['leadership-renew']),
-      release: names.fill(sql['leadership-release']),
     }
     connections.onLost((error) => this.#lose(error))
     options.open.add(connections.writer)
@@ -167,13 +156,11 @@ class OwnerSession implements Session<OutboxDelivery> {
     const { wake } = this.#connections
     for (;;) {
       this.#connections.used()
-      const taken = await this.#scan.take(demand, wake?.rung() ?? false)
+      const taken = await this.#scan.take(demand, wake?.notified() ?? false)
       const { deliveries } = taken
-      if (deliveries.length > 0) wake?.lower()
-      tellExpired(
-        this.#options.names.table.text,
-        count(deliveries, ({ state }) => state === 'leased'),
-      )
+      if (deliveries.length > 0) wake?.goBusy()
+      const expired = deliveries.filter(({ state }) => state === 'leased').length
+      tellExpired(this.#options.names.table.text, expired)
       const changed = await this.#putAside(taken)
       // Where all that was found is put aside or left out there may be more behind it.
       if (deliveries.length > 0 || !(changed || taken.leftOut > 0)) return deliveries
@@ -185,20 +172,10 @@ class OwnerSession implements Session<OutboxDelivery> {
     const rows = asideOf(taken)
     if (rows.length === 0) return false
     const { names } = this.#options
-    const flow = names.table.text
     try {
-      const refused = await writeAside(rows, names, (becoming) => this.#mixed(becoming, 'aside'))
-      for (const { row, becoming, error } of refused) {
-        const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }
-        const settlement = becoming.becomes === 'dead' ? 'dead' : 'release'
-        telemetry['settlement.refused'].publish({ flow, ...about, settlement, dead: false, error })
-        this.#scan.leaveOut(row)
-      }
-      for (const { row, becoming } of rows) {
-        if (becoming.becomes !== 'dead' || refused.some((one) => one.row === row)) continue
-        const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row), attempt: becoming.attempts }
-        telemetry['message.dead'].publish({ flow, reason: becoming.error!, ...about })
-      }
+      const refused = await writeAside(rows, names, (update) => this.#mixed(update, 'aside'))
+      publishAside(names, rows, refused)
+      for (const { row } of refused) this.#scan.leaveOut(row)
     } catch (error) {
       // Nobody will settle these: they must be found again.
       for (const delivery of taken.deliveries) this.#scan.settled(delivery, RELEASE)
@@ -210,7 +187,7 @@ class OwnerSession implements Session<OutboxDelivery> {
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     const { wake } = this.#connections
-    const look = wake === undefined || (await wake.raise())
+    const look = wake === undefined || (await wake.goIdle())
     if (look && (await this.#scan.look())) return
     const due = Math.min(ms, this.#scan.nextTimer, wake?.retryIn ?? ms)
     if (due === 0 || signal.aborted) return
@@ -233,14 +210,14 @@ class OwnerSession implements Session<OutboxDelivery> {
   async #settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
     const plain: OutboxDelivery[] = []
     const others: OutboxDelivery[] = []
-    const mixed: Becoming[] = []
+    const mixed: RowUpdate[] = []
     const failing = new Set<string>()
     for (const [delivery, settlement] of batch) {
       if (settlement.kind === 'release') continue
       if (settlement.kind === 'done' && delivery.state === 'ready') plain.push(delivery)
       else {
         others.push(delivery)
-        mixed.push(becoming(delivery, settlement))
+        mixed.push(updateOf(delivery, settlement))
       }
       if (delivery.key !== undefined && this.#blocks(settlement)) failing.add(delivery.key)
     }
@@ -267,7 +244,7 @@ class OwnerSession implements Session<OutboxDelivery> {
   }
 
   async note(delivery: OutboxDelivery): Promise<void> {
-    await this.#writeNote(delivery.eventId)
+    await this.#leadership.note(this.#term, delivery.eventId)
     this.#noted = delivery.eventId
   }
 
@@ -282,8 +259,7 @@ class OwnerSession implements Session<OutboxDelivery> {
     const gone = this.#lost.signal.aborted
     if (!gone) {
       await this.#scan.close()
-      const values = [this.#options.member, String(this.#term.shard), this.#term.epoch]
-      await writer.run('release', this.#sql.release, values).catch(() => {})
+      await this.#leadership.release(this.#options.member, this.#term).catch(() => {})
     }
     await this.#connections.close(gone)
   }
@@ -298,7 +274,7 @@ class OwnerSession implements Session<OutboxDelivery> {
   }
 
   async #mixed(
-    rows: readonly Becoming[],
+    rows: readonly RowUpdate[],
     how: 'mixed' | 'aside' = 'mixed',
   ): Promise<{ holds: boolean; ids: ReadonlySet<string> }> {
     const values = [String(this.#term.shard), this.#term.epoch, ...updateValues(rows)]
@@ -341,9 +317,8 @@ class OwnerSession implements Session<OutboxDelivery> {
   async #renew(): Promise<void> {
     const { lease, member } = this.#options
     const asked = this.#lease.renewing()
-    const values = [member, String(this.#term.shard), this.#term.epoch, String(lease)]
-    const renewed = await this.#connections.writer.run('renew', this.#sql.renew, values)
-    if (renewed === 1) this.#lease.renewed(asked, true)
+    const renewed = await this.#leadership.renew(member, this.#term, lease)
+    if (renewed) this.#lease.renewed(asked, true)
     else this.#lose(new WaybillError('TERM_LOST', `another relay has taken over ${this.#options.names.table.text}`))
   }
 
@@ -362,20 +337,10 @@ class OwnerSession implements Session<OutboxDelivery> {
 
   async #clearNote(): Promise<void> {
     this.#noted = undefined
-    await this.#writeNote(null)
-  }
-
-  async #writeNote(eventId: string | null): Promise<void> {
-    await this.#connections.writer.run('note', this.#sql.note, [String(this.#term.shard), this.#term.epoch, eventId])
+    await this.#leadership.note(this.#term, undefined)
   }
 
   #lose(reason: unknown): void {
     if (!this.#lost.signal.aborted) this.#lost.abort(reason)
   }
-}
-
-function count<T>(list: readonly T[], fits: (one: T) => boolean): number {
-  let found = 0
-  for (const one of list) if (fits(one)) found++
-  return found
 }

@@ -1,5 +1,7 @@
 import { Unavailable, WaybillError } from '../core/index.ts'
 import type { Connection, Database } from '../drivers/sql/sql.ts'
+import type { ReaderOptions } from '../outbox/reader.ts'
+import { connectionsOf } from './relay-connections.ts'
 
 /** One connection is left for everything else: joining, enqueue, handlers, the cleaner. */
 const SPARE = 1
@@ -14,6 +16,19 @@ export interface Kept {
   readonly count: number
   /** For whom and what for, in words. */
   readonly what: string
+}
+
+/** What a relay keeps. Owners of a table take turns; those that compete read at the same time. */
+export function keptByRelay(table: string, member: string, { reader, shards, wake }: ReaderOptions): Kept {
+  const sessions = reader === 'lease' ? 1 : shards
+  const each = wake ? 'to read, to settle and to be woken' : 'to read and to settle'
+  const of = sessions === 1 ? '' : ` for each of ${sessions} shards`
+  const count = sessions * connectionsOf(wake)
+  return {
+    group: reader === 'lease' ? member : table,
+    count,
+    what: `the relay of ${table} keeps ${count}, ${each}${of}`,
+  }
 }
 
 /**

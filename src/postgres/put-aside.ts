@@ -1,14 +1,14 @@
-import { WaybillError } from '../core/index.ts'
+import { telemetry, WaybillError } from '../core/index.ts'
 import { isLocked, isRefusal } from './errors.ts'
 import type { OutboxNames } from './names.ts'
-import { attemptsOf, type Becoming, idOf, type Row } from './row.ts'
+import { aboutOf, attemptsOf, idOf, type Row, type RowUpdate } from './row.ts'
 import type { Taken } from './scan.ts'
 import { sql } from './sql.generated.ts'
 
 /** A row that was read and is not handed out, and what is to become of it. */
 export interface Aside {
   readonly row: Row
-  readonly becoming: Becoming
+  readonly update: RowUpdate
 }
 
 export interface Refused extends Aside {
@@ -16,11 +16,11 @@ export interface Refused extends Aside {
 }
 
 export function asideOf({ held, early, unreadable }: Taken): readonly Aside[] {
-  const as = (row: Row, becomes: Becoming['becomes']): Aside => {
-    return { row, becoming: { id: idOf(row), becomes, attempts: attemptsOf(row) } }
+  const as = (row: Row, becomes: RowUpdate['becomes']): Aside => {
+    return { row, update: { id: idOf(row), becomes, attempts: attemptsOf(row) } }
   }
   const dead = ({ row, reason }: Taken['unreadable'][number]): Aside => {
-    return { row, becoming: { id: idOf(row), becomes: 'dead', attempts: attemptsOf(row) + 1, error: reason } }
+    return { row, update: { id: idOf(row), becomes: 'dead', attempts: attemptsOf(row) + 1, error: reason } }
   }
   return [...held.map((row) => as(row, 'held')), ...early.map((row) => as(row, 'ready')), ...unreadable.map(dead)]
 }
@@ -39,10 +39,10 @@ export function settleMixed(locked: 'wait' | 'skip'): string {
 export async function writeAside(
   rows: readonly Aside[],
   names: OutboxNames,
-  write: (rows: readonly Becoming[]) => Promise<{ holds: boolean; ids: ReadonlySet<string> }>,
+  write: (rows: readonly RowUpdate[]) => Promise<{ holds: boolean; ids: ReadonlySet<string> }>,
 ): Promise<readonly Refused[]> {
   try {
-    const { holds, ids } = await write(rows.map(({ becoming }) => becoming))
+    const { holds, ids } = await write(rows.map(({ update }) => update))
     if (!holds) return []
     const left = rows.filter(({ row }) => !ids.has(idOf(row)))
     return left.map((one) => ({ ...one, error: notPutAside(names) }))
@@ -55,6 +55,20 @@ export async function writeAside(
   }
 }
 
+/** Reports those that are dead now, and those that could not be written. */
+export function publishAside({ table }: OutboxNames, rows: readonly Aside[], refused: readonly Refused[]): void {
+  const flow = table.text
+  for (const { row, update, error } of refused) {
+    const settlement = update.becomes === 'dead' ? 'dead' : 'release'
+    telemetry['settlement.refused'].publish({ flow, ...aboutOf(row), settlement, dead: false, error })
+  }
+  for (const { row, update } of rows) {
+    if (update.becomes !== 'dead' || refused.some((one) => one.row === row)) continue
+    const { attempts: attempt, error: reason } = update
+    telemetry['message.dead'].publish({ flow, reason: reason!, attempt, ...aboutOf(row) })
+  }
+}
+
 function notPutAside(names: OutboxNames): WaybillError {
   const text = `${names.table.text}: a row that is to wait cannot be marked so: another transaction has locked it, a trigger returns NULL, or row-level security has no UPDATE policy for it; it is passed over for a minute`
   return new WaybillError('NOT_SETTLED', text)
@@ -62,8 +76,8 @@ function notPutAside(names: OutboxNames): WaybillError {
 
 /** Writes what it can: rows that the table refuses, or that somebody has locked, must not cost the others anything. */
 export async function inHalves(
-  rows: readonly Becoming[],
-  write: (rows: readonly Becoming[]) => Promise<unknown>,
+  rows: readonly RowUpdate[],
+  write: (rows: readonly RowUpdate[]) => Promise<unknown>,
 ): Promise<void> {
   try {
     await write(rows)

@@ -2,7 +2,7 @@ import { type Clock, telemetry, Unavailable } from '../core/index.ts'
 import { answered } from '../drivers/sql/connection.ts'
 import type { Connection, Database } from '../drivers/sql/sql.ts'
 import type { OutboxNames } from './names.ts'
-import { Wake } from './wake.ts'
+import { IdleNotifier } from './wake.ts'
 
 export interface RelayConnectionsOptions {
   readonly db: Database
@@ -57,7 +57,7 @@ function settings(statementTimeout: number, lockTimeout: number): Readonly<Recor
 export class RelayConnections {
   readonly writer: Connection
   readonly reader: Connection
-  readonly wake: Wake | undefined
+  readonly wake: IdleNotifier | undefined
   #read = true
   #closed = false
 
@@ -76,7 +76,7 @@ export class RelayConnections {
         telemetry.warning.publish({ where: 'relay', message })
       }
       if (!wakes) return new RelayConnections(writer, reader, undefined)
-      const wake = new Wake({
+      const wake = new IdleNotifier({
         listener: reader,
         // The wait for the lock has no end, so there is no limit to statements here; each short one has its own.
         connect: db.single ? undefined : () => open(options, Math.min(FLAG_TIMEOUT, timeout), false),
@@ -92,7 +92,7 @@ export class RelayConnections {
     }
   }
 
-  private constructor(writer: Connection, reader: Connection, wake: Wake | undefined) {
+  private constructor(writer: Connection, reader: Connection, wake: IdleNotifier | undefined) {
     this.writer = writer
     this.reader = reader
     this.wake = wake

@@ -16,11 +16,11 @@ import { checkStored, extensionsOf, type StoredAttributes, storedAttributes } fr
 import { AT, type EnqueuedName, type StoredRow, scannedOf } from './columns.ts'
 import type { OutboxNames } from './names.ts'
 
-/** A delivery from the outbox: the row's place and the lane it came from. */
+/** A delivery from the outbox: its place in the table, and the state it was read in. */
 export interface OutboxDelivery extends Delivery {
   readonly eventId: string
   readonly sequence: string
-  /** The state the row is in while it is in hand. */
+  /** The state the row is in while it is unsettled. */
   readonly state: State
 }
 
@@ -45,6 +45,9 @@ export const isBlocked = (row: Row): boolean => row[AT.blocked] === 't'
 export const isExpired = (row: Row): boolean => row[AT.expired] === 't'
 /** There are more of those. */
 export const hasMoreExpired = (row: Row): boolean => row[AT.more_expired] === 't'
+
+/** What telemetry says of it. */
+export const aboutOf = (row: Row) => ({ type: typeOf(row), id: idOf(row), tenant: tenantOf(row) })
 
 /** What the column `attributes` holds. `text`: payload_bytes is text. */
 interface RowAttributes extends StoredAttributes {
@@ -198,7 +201,7 @@ function payloadOf({ data, form }: RawMessage): { payload: string | null; hex: s
 }
 
 /** What a settlement makes of a row. */
-export interface Becoming {
+export interface RowUpdate {
   readonly id: string
   readonly becomes: State
   readonly attempts: number
@@ -225,7 +228,7 @@ function delayOf(after: number): number {
   return Number.isNaN(after) ? 0 : Math.min(Math.max(0, after), MAX_DELAY)
 }
 
-export function becoming(delivery: OutboxDelivery, settlement: Settlement): Becoming {
+export function updateOf(delivery: OutboxDelivery, settlement: Settlement): RowUpdate {
   const { eventId: id, attempts } = delivery
   switch (settlement.kind) {
     case 'done':
@@ -244,9 +247,9 @@ export function becoming(delivery: OutboxDelivery, settlement: Settlement): Beco
 
 /**
  * What is given back behind one that failed is held with it, in one step. Left ready, it would come after those that are
- * written later: a take that goes on meanwhile finds them blocked and holds them, but not what is still in hand.
+ * written later: a take that goes on meanwhile finds them blocked and holds them, but not what is still unsettled.
  */
-export function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled<OutboxDelivery>[]): Becoming[] {
+export function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled<OutboxDelivery>[]): RowUpdate[] {
   return batch
     .filter(([{ key, state }, { kind }]) => {
       return kind === 'release' && (state === 'ready' || state === 'scheduled') && key !== undefined && failing.has(key)
@@ -255,7 +258,7 @@ export function heldBehind(failing: ReadonlySet<string>, batch: readonly Settled
 }
 
 /** As parameters of settle-mixed.sql and lease-settle.sql: ids, what they become, attempts, delays, errors. */
-export function updateValues(rows: readonly Becoming[]): string[] {
+export function updateValues(rows: readonly RowUpdate[]): string[] {
   return [
     textArray(rows.map((row) => row.id)),
     textArray(rows.map((row) => row.becomes)),

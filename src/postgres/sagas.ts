@@ -29,7 +29,7 @@ import { explained } from './errors.ts'
 import type { Discard, TableSchema } from './migrate-tables.ts'
 import { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
-import { Wake } from './wake.ts'
+import { IdleNotifier } from './wake.ts'
 
 /** The tables of sagas. */
 export interface PostgresSagasOptions {
@@ -218,15 +218,15 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
     }
     const timeout = 5000
     const options = { listener, names: this.names.flag, clock: systemClock, idleTimeout: 600_000, timeout }
-    const wake = new Wake({ ...options, connect: single ? undefined : connect })
+    const wake = new IdleNotifier({ ...options, connect: single ? undefined : connect })
     return {
       async wait(ms, signal) {
         // When the flag has just gone up, look once more: what was committed before told nobody.
-        if (wake.rung() || ((await wake.raise()) && !Number.isFinite(wake.retryIn))) return
+        if (wake.notified() || ((await wake.goIdle()) && !Number.isFinite(wake.retryIn))) return
         await wake.sleep(Math.min(ms, wake.retryIn), signal)
-        wake.rung()
+        wake.notified()
       },
-      busy: () => wake.lower(),
+      busy: () => wake.goBusy(),
       close: async () => {
         await wake.close()
         await listener.release(true)

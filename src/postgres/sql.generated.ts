@@ -237,53 +237,52 @@ DROP INDEX IF EXISTS {{inbox_created_index}};`,
   'large-payloads': `SELECT event_id::text, payload::text, encode(payload_bytes, 'hex') FROM {{outbox}}
 WHERE event_id = ANY ((SELECT $1::text::uuid[])::uuid[])`,
   'leadership-acquire': `WITH before AS (
-  SELECT shard, holder, note FROM {{terms}} WHERE shard = $2::text::int FOR UPDATE
+  SELECT shard, holder, note FROM {{terms}} WHERE shard = $2::text::int{{within}} FOR UPDATE
 )
-INSERT INTO {{terms}} AS term (shard, epoch, holder, expires_at)
-SELECT $2::text::int, 1, $1, clock_timestamp() + $3::text::float8 * interval '1 millisecond'
+INSERT INTO {{terms}} AS term ({{scope}}shard, epoch, holder, expires_at)
+SELECT {{value}}$2::text::int, 1, $1, clock_timestamp() + $3::text::float8 * interval '1 millisecond'
 FROM (SELECT count(*) FROM before) AS first
-ON CONFLICT (shard) DO UPDATE
+ON CONFLICT ({{scope}}shard) DO UPDATE
   SET epoch = term.epoch + 1, holder = excluded.holder, note = NULL,
       expires_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
   WHERE term.holder = '' OR term.holder = $1 OR term.expires_at <= clock_timestamp()
 RETURNING epoch::text AS epoch,
   COALESCE((SELECT holder NOT IN ('', $1) FROM before), false) AS abandoned,
   (SELECT note::text FROM before) AS note`,
-  'leadership-gate': `SELECT shard FROM {{terms}} WHERE shard = -1 FOR UPDATE`,
+  'leadership-gate': `INSERT INTO {{terms}} ({{scope}}shard) VALUES ({{value}}-1) ON CONFLICT ({{scope}}shard) DO UPDATE SET holder = ''`,
   'leadership-heartbeat': `UPDATE {{members}} SET expires_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
-WHERE member = $1 AND mode = $2 AND expires_at > clock_timestamp()`,
-  'leadership-holder': `SELECT holder, EXTRACT(EPOCH FROM expires_at - clock_timestamp())::float8 * 1000 AS expires_in
-FROM {{terms}} WHERE shard = $2::text::int AND holder NOT IN ('', $1) AND expires_at > clock_timestamp()`,
+WHERE member = $1 AND mode = $2 AND expires_at > clock_timestamp(){{within}}`,
   'leadership-join': `WITH owners AS (
-  SELECT holder FROM {{terms}} WHERE shard >= 0 AND holder <> '' AND expires_at > clock_timestamp()
+  SELECT holder, max(expires_at) AS expires_at FROM {{terms}}
+  WHERE shard >= 0 AND holder <> '' AND expires_at > clock_timestamp(){{within}} GROUP BY holder
 ), other AS (
-  SELECT mode FROM {{members}} WHERE member <> $1 AND mode <> $2
-    AND (expires_at > clock_timestamp() OR member IN (SELECT holder FROM owners)) LIMIT 1
+  SELECT member AS holder, mode, GREATEST(expires_at, (SELECT owners.expires_at FROM owners WHERE holder = member)) AS until
+  FROM {{members}} WHERE member <> $1 AND mode <> $2
+    AND (expires_at > clock_timestamp() OR member IN (SELECT holder FROM owners)){{within}}
+  ORDER BY until DESC LIMIT 1
 ), gone AS (
   DELETE FROM {{members}} WHERE expires_at < clock_timestamp() - interval '1 hour'
-    AND member NOT IN (SELECT holder FROM owners)
+    AND member NOT IN (SELECT holder FROM owners){{within}}
 ), joined AS (
-  INSERT INTO {{members}} (member, mode, expires_at)
-  SELECT $1, $2, clock_timestamp() + $3::text::float8 * interval '1 millisecond'
+  INSERT INTO {{members}} ({{scope}}member, mode, expires_at)
+  SELECT {{value}}$1, $2, clock_timestamp() + $3::text::float8 * interval '1 millisecond'
   WHERE NOT EXISTS (SELECT 1 FROM other)
-  ON CONFLICT (member) DO UPDATE SET mode = excluded.mode, expires_at = excluded.expires_at
+  ON CONFLICT ({{scope}}member) DO UPDATE SET mode = excluded.mode, expires_at = excluded.expires_at
 )
-SELECT (SELECT mode FROM other) AS other`,
-  'leadership-note': `UPDATE {{terms}} SET note = $3::text::uuid WHERE shard = $1::text::int AND epoch = $2::text::bigint`,
-  'leadership-other': `SELECT member AS holder, EXTRACT(EPOCH FROM until - clock_timestamp())::float8 * 1000 AS expires_in
-FROM (
-  SELECT member, GREATEST(expires_at, (SELECT max(expires_at) FROM {{terms}} WHERE shard >= 0 AND holder = member)) AS until
-  FROM {{members}} WHERE member <> $1 AND mode <> $2
-) AS other
-WHERE until > clock_timestamp() ORDER BY until DESC LIMIT 1`,
+SELECT holder, mode, EXTRACT(EPOCH FROM until - clock_timestamp())::float8 * 1000 AS expires_in FROM other`,
+  'leadership-leave': `DELETE FROM {{members}} WHERE member = $1{{within}}`,
+  'leadership-members': `SELECT member, mode FROM {{members}} WHERE expires_at > clock_timestamp(){{within}} ORDER BY member COLLATE "C"`,
+  'leadership-note': `UPDATE {{terms}} SET note = $3::text::{{note}} WHERE shard = $1::text::int AND epoch = $2::text::bigint{{within}}`,
   'leadership-release': `UPDATE {{terms}} SET holder = '', note = NULL, expires_at = '-infinity'
-WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1`,
+WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1{{within}}`,
   'leadership-renew': `WITH alive AS (
   UPDATE {{members}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
-  WHERE member = $1 AND expires_at > clock_timestamp()
+  WHERE member = $1 AND expires_at > clock_timestamp(){{within}}
 )
 UPDATE {{terms}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
-WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND expires_at > clock_timestamp()`,
+WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND expires_at > clock_timestamp(){{within}}`,
+  'leadership-terms': `SELECT shard, holder, EXTRACT(EPOCH FROM expires_at - clock_timestamp())::float8 * 1000 AS expires_in FROM {{terms}}
+WHERE shard >= 0 AND holder <> '' AND expires_at > clock_timestamp(){{within}} ORDER BY shard`,
   'lease-claim': `{{pick}}
 UPDATE {{outbox}} event SET
   attempts = attempts + CASE WHEN state = 'leased' THEN 1 ELSE 0 END,
@@ -832,6 +831,24 @@ FROM {{outbox}} event
 WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
   AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}{{without}}
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
+  'scope-create': `CREATE TABLE IF NOT EXISTS {{terms}} (
+  scope      text        NOT NULL,
+  shard      int         NOT NULL,
+  epoch      bigint      NOT NULL DEFAULT 0,
+  holder     text        NOT NULL DEFAULT '',
+  expires_at timestamptz NOT NULL DEFAULT '-infinity',
+  note       text,
+  PRIMARY KEY (scope, shard)
+);
+
+CREATE TABLE IF NOT EXISTS {{members}} (
+  scope      text        NOT NULL,
+  member     text        NOT NULL,
+  mode       text        NOT NULL,
+  expires_at timestamptz NOT NULL,
+  PRIMARY KEY (scope, member)
+);`,
+  'scope-drop': `DROP TABLE IF EXISTS {{terms}}, {{members}};`,
   'sequence-check': `SELECT seqcache::text AS cache, seqincrement::text AS step, seqcycle AS cycles FROM pg_sequence
 WHERE seqrelid = pg_get_serial_sequence('{{outbox}}', 'sequence')::regclass`,
   'serialize': `SELECT count(pg_advisory_xact_lock(1463897677, bucket)) FROM (

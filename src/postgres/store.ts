@@ -1,10 +1,13 @@
-import { checkOptions, type Duration, milliseconds, WaybillError } from '../core/index.ts'
+import { checkOptions, type Duration, describe, milliseconds, WaybillError } from '../core/index.ts'
 import { has } from '../drivers/has.ts'
 import { databaseOf, type EmbeddedOf, type PoolOf, type SqlRootOf } from '../drivers/sql/database.ts'
 import type { Database } from '../drivers/sql/sql.ts'
+import type { Leadership } from '../outbox/leadership.ts'
+import type { Migrated, Store } from '../store/store.ts'
 import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { PostgresInbox, type PostgresInboxOptions } from './inbox.ts'
-import { type Migrated, Migrations } from './migrate.ts'
+import { ofScope, PostgresLeadership, scopeSchema } from './leadership.ts'
+import { Migrations } from './migrate.ts'
 import { PostgresOutbox, type PostgresOutboxOptions } from './outbox.ts'
 import { PostgresSagas, type PostgresSagasOptions } from './sagas.ts'
 
@@ -16,6 +19,8 @@ export interface PostgresOptions<Pool> {
   inbox?: PostgresInboxOptions
   /** Tables for sagas. Default: none. */
   sagas?: boolean | PostgresSagasOptions
+  /** Two tables, for `db.leadership(scope)` of scopes other than the outbox. Default false. */
+  leadership?: boolean
   /**
    * How long a statement of the inbox, of `enqueue` and of the cleaner may go without an answer. Default 30 s. Those of
    * `admin` have limits of their own; yours are ended by the signal that `withTransaction` is given, or by your pool.
@@ -34,23 +39,31 @@ export class PostgresUnitOfWork<Tx = unknown> extends AmbientUnitOfWork<Tx> {
 }
 
 /** Transactions, an outbox and an inbox on a PostgreSQL database. Nothing is sent to it until something is called. */
-export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> {
+export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> implements Store<Tx> {
+  readonly name: string
   readonly outbox: PostgresOutbox<Tx>
   readonly inbox: PostgresInbox<Tx>
   readonly #sagas: PostgresSagas<Tx> | undefined
   readonly migrations: Migrations
   readonly database: Database<Tx>
+  readonly #scopes: boolean
 
-  constructor(database: Database<Tx>, options: Pick<PostgresOptions<unknown>, 'outbox' | 'inbox' | 'sagas'>) {
+  constructor(
+    database: Database<Tx>,
+    options: Pick<PostgresOptions<unknown>, 'outbox' | 'inbox' | 'sagas' | 'leadership'>,
+  ) {
     super(database)
     this.database = database
     this.outbox = new PostgresOutbox(database, () => this.current(), options.outbox)
     this.inbox = new PostgresInbox(database, options.inbox)
     const { sagas = false } = options
     this.#sagas = sagas === false ? undefined : new PostgresSagas(database, sagas === true ? {} : sagas)
+    this.name = `postgres ${this.outbox.name}`
+    this.#scopes = options.leadership ?? false
     const { schema } = this.outbox
     // The outbox has tables of its own beside the main one: its branches.
     const tables = [...(schema.tables ?? []), ...(this.#sagas === undefined ? [] : [this.#sagas.names.schema()])]
+    if (this.#scopes) tables.push(scopeSchema(this.outbox.names.table))
     this.migrations = new Migrations(database, { ...schema, inbox: this.inbox.names, tables })
   }
 
@@ -58,6 +71,15 @@ export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> {
   get sagas(): PostgresSagas<Tx> {
     if (this.#sagas !== undefined) return this.#sagas
     throw new WaybillError('INVALID_OPTION', 'there are no tables for sagas; give postgres({ pool, sagas: true })')
+  }
+
+  /** `outbox`: the relays of its outbox. Any other name needs `leadership: true`. */
+  leadership(scope: string): Leadership {
+    if (scope === 'outbox') return this.outbox.leadership
+    const place = ofScope(this.outbox.names.table, scope)
+    if (this.#scopes) return new PostgresLeadership(this.database, place)
+    const text = `leadership: ${describe(scope)} needs tables; give postgres({ pool, leadership: true }), and run migrate()`
+    throw new WaybillError('INVALID_OPTION', text)
   }
 
   /** Creates the tables, or brings them up to date. On request only, safe to repeat, and to run on many at once. */
@@ -76,7 +98,7 @@ export function postgres<Tx>(options: PostgresOptions<EmbeddedOf<Tx>>): Postgres
 export function postgres(options: PostgresOptions<unknown>): Postgres {
   // A pool given by itself has keys of its own, and none of them is a misspelt option.
   const itself = typeof options !== 'object' || has(options, 'query')
-  if (!itself) checkOptions('postgres', options, ['pool', 'outbox', 'inbox', 'sagas', 'statementTimeout'])
+  if (!itself) checkOptions('postgres', options, ['pool', 'outbox', 'inbox', 'sagas', 'leadership', 'statementTimeout'])
   if (itself || !('pool' in options)) {
     throw new WaybillError('INVALID_OPTION', 'postgres: give the pool by its name: postgres({ pool })')
   }

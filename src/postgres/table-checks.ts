@@ -1,5 +1,5 @@
-import { WaybillError, warnOnce } from '../core/index.ts'
-import type { Sql } from '../drivers/sql/sql.ts'
+import { Unavailable, WaybillError, warnOnce } from '../core/index.ts'
+import type { Database, Sql } from '../drivers/sql/sql.ts'
 import type { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
 
@@ -38,4 +38,14 @@ function checkPolicies({ name, sees, changes, removes }: Secured): void {
     'relay',
     `${name}: row-level security applies to the relay's role; events that its policies hide are never sent`,
   )
+}
+
+/** A standby may become the primary, and is waited for. A session that is told to be read-only stays so. */
+export async function refuseReadOnly(db: Database, table: string): Promise<void> {
+  const asked = `SELECT current_setting('transaction_read_only') AS read_only, pg_is_in_recovery() AS standby`
+  const [row] = (await db.query(asked)).rows
+  if (row?.['standby'] === true) throw new Unavailable('this is a standby, and a relay needs the primary')
+  if (row?.['read_only'] !== 'on') return
+  const text = `default_transaction_read_only is on for this role or database, and ${table} must be written`
+  throw new WaybillError('READ_ONLY', text)
 }

@@ -2,7 +2,7 @@ import { type Backoff, backoff, type Clock, errorSummary, telemetry } from '../c
 import { answered } from '../drivers/sql/connection.ts'
 import type { Connection } from '../drivers/sql/sql.ts'
 import { isCancelled } from './errors.ts'
-import { type OutboxNames, WAKE_LOCK } from './names.ts'
+import type { OutboxNames } from './names.ts'
 
 export interface WakeOptions {
   /** Hears the notifications, and is used to look at the lock and to cancel waiting for it. */
@@ -29,7 +29,7 @@ export interface WakeOptions {
  * Without the flag the relay polls. So its connection is no part of the session: when it is lost, or the lock is refused,
  * that is told once, the relay is woken to look, and the flag is put up again on a new connection after a pause.
  */
-export class Wake {
+export class IdleNotifier {
   readonly #options: WakeOptions
   readonly #sql: FlagSql
   readonly #pause: Backoff
@@ -40,7 +40,7 @@ export class Wake {
   #lowering: Promise<void> | undefined
   #failures = 0
   #retryAt = 0
-  #rung = false
+  #notified = false
   #closed = false
   #wake: (() => void) | undefined
 
@@ -57,11 +57,11 @@ export class Wake {
     }
   }
 
-  /** Returns whether somebody has rung since it was last asked. */
-  rung(): boolean {
-    const rung = this.#rung
-    this.#rung = false
-    return rung
+  /** Returns whether a writer has notified since it was last asked. */
+  notified(): boolean {
+    const notified = this.#notified
+    this.#notified = false
+    return notified
   }
 
   /** Milliseconds until the flag is tried again; infinite while it works. */
@@ -71,7 +71,7 @@ export class Wake {
   }
 
   /** Puts the flag up; `true` when it was down: what was committed before told nobody, so look once more. */
-  async raise(): Promise<boolean> {
+  async goIdle(): Promise<boolean> {
     await this.#lowering
     if (this.#flag?.up) {
       await this.touch()
@@ -90,7 +90,7 @@ export class Wake {
     const flag = new Flag(locker, this.#options.listener, this.#sql, this.#options.timeout, {
       granted: () => {
         this.#failures = 0
-        this.#ring()
+        this.#notify()
       },
       failed: (error) => this.#fail(locker, error),
     })
@@ -101,7 +101,7 @@ export class Wake {
   }
 
   /** Takes the flag down: there is work, and writers need not tell. Nobody waits for it. */
-  lower(): void {
+  goBusy(): void {
     const flag = this.#flag
     const locker = this.#locker
     if (flag === undefined || locker === undefined) return
@@ -118,9 +118,9 @@ export class Wake {
     )
   }
 
-  /** Resolves when somebody rings, after `ms`, or on `signal`. */
+  /** Resolves when a writer notifies, after `ms`, or on `signal`. */
   async sleep(ms: number, signal: AbortSignal): Promise<void> {
-    if (this.#rung || signal.aborted) return
+    if (this.#notified || signal.aborted) return
     const over = new AbortController()
     const stop = () => over.abort()
     signal.addEventListener('abort', stop, { once: true })
@@ -135,8 +135,8 @@ export class Wake {
     await this.#locker?.connection.release(true)
   }
 
-  #ring(): void {
-    this.#rung = true
+  #notify(): void {
+    this.#notified = true
     this.#wake?.()
   }
 
@@ -158,13 +158,13 @@ export class Wake {
     this.#locker = locker
     locker.connection.onLost((error) => this.#fail(locker, error))
     // It may have been waited for in vain.
-    if (this.#failures > 0) this.#ring()
+    if (this.#failures > 0) this.#notify()
   }
 
   async #listen(): Promise<void> {
     const { listener, names } = this.#options
     const { rows } = await listener.query(`SELECT 'waybill_' || '${names.table.sql}'::regclass::oid AS channel`)
-    await listener.listen(rows[0]!['channel'] as string, () => this.#ring())
+    await listener.listen(rows[0]!['channel'] as string, () => this.#notify())
     this.#listens = true
     this.#failures = 0
   }
@@ -181,7 +181,7 @@ export class Wake {
       const message = `${this.#options.names.table.text}: the idle flag is down (${errorSummary(error)}); ${text}`
       telemetry.warning.publish({ where: 'relay', message })
     }
-    this.#ring()
+    this.#notify()
   }
 }
 
@@ -276,3 +276,37 @@ class Flag {
 function soon(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, 2))
 }
+
+/** What a statement that enqueues does about an idle relay. */
+export type Waking = 'flag' | 'always' | 'off'
+
+/** Two numbers that mark "a relay of this table is idle": the first keeps clear of other people's advisory locks. */
+const WAKE_CLASS = 1463897676
+const WAKE_LOCK = (regclass: string) => `${WAKE_CLASS}, (${regclass}::oid::bigint % 2147483647)::int`
+
+/**
+ * An idle relay holds, or waits for, an exclusive advisory lock; a writer that is refused the shared one notifies it.
+ * Always notifying would take a global lock in every commit. One PGlite session would be given the shared lock under
+ * its own exclusive one, so there it always notifies.
+ */
+export function wakeSql(wake: Waking, regclass: string): string {
+  if (wake === 'off') return ''
+  const condition = wake === 'flag' ? ` WHERE ${refused(regclass)}` : ''
+  return `, wake AS (\n  SELECT ${notify(regclass)}${condition}\n)`
+}
+
+/** The same as a column of what one insert returns, which spares it the rest of a larger statement. */
+export function wakingSql(wake: Waking, regclass: string): string {
+  if (wake === 'off') return ''
+  return `,\n  ${wake === 'flag' ? `CASE WHEN ${refused(regclass)} THEN ${notify(regclass)} END` : notify(regclass)} AS woken`
+}
+
+/** The default of `state`: for writers that know nothing of the flag. */
+export function readyAndWake(wake: Waking, regclass: string): string {
+  const always = `'ready' || ${notify(regclass)}::text`
+  return wake === 'always' ? always : `CASE WHEN ${refused(regclass)} THEN ${always} ELSE 'ready' END`
+}
+
+const refused = (regclass: string) => `NOT pg_try_advisory_xact_lock_shared(${WAKE_LOCK(regclass)})`
+/** As text: Prisma cannot read a column of type void. */
+const notify = (regclass: string) => `pg_notify('waybill_' || ${regclass}::oid, '')::text`

@@ -6,7 +6,6 @@ import {
   describe,
   errorSummary,
   milliseconds,
-  RetryLater,
   telemetry,
   Unavailable,
   WaybillError,
@@ -21,7 +20,16 @@ import {
   type RedisReply,
   textOf,
 } from '../drivers/redis/redis.ts'
-import type { InboxAnswer, InboxKey, InboxStore } from '../store/inbox.ts'
+import {
+  type CleanOptions,
+  checkInboxKey,
+  cleanOptions,
+  type Inbox,
+  type InboxAnswer,
+  type InboxKey,
+  type Once,
+  once,
+} from '../store/inbox.ts'
 import { answersOf, type Line, Together } from './call-batcher.ts'
 import { partlyApplied, refusalText } from './commit.ts'
 import { Leases } from './inbox-leases.ts'
@@ -67,7 +75,7 @@ interface Asked {
  * work renews; `done`, written with the work itself, for the retention. So a crash between the two loses nothing: the
  * mark runs out, and the message is handled.
  */
-export class RedisInbox implements InboxStore<RedisTx> {
+export class RedisInbox implements Inbox<RedisTx> {
   readonly name: string
   readonly retention: number
   readonly #settings: InboxSettings
@@ -137,16 +145,13 @@ export class RedisInbox implements InboxStore<RedisTx> {
     subscriber: string,
     { source, id }: { readonly source: string; readonly id: string },
     fn: () => T | Promise<T>,
-  ): Promise<{ readonly skipped: false; readonly value: T } | { readonly skipped: true; readonly value?: undefined }> {
-    const answer = await this.receive(tx, { subscriber, source, id })
-    if (answer === 'busy') throw new RetryLater('1s', `another is handling ${id} right now`, { charged: false })
-    if (answer === 'done') return { skipped: true }
-    return { skipped: false, value: await fn() }
+  ): Promise<Once<T>> {
+    return once(this, tx, { subscriber, source, id }, fn)
   }
 
   /** There is nothing to do: Redis forgets by itself when the retention is over. */
-  async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    checkOptions('inbox.clean', options, ['retention', 'limit'])
+  async clean(options: CleanOptions = {}): Promise<number> {
+    cleanOptions(options, this.retention)
     return 0
   }
 
@@ -179,7 +184,7 @@ export class RedisInbox implements InboxStore<RedisTx> {
   }
 
   #markOf(message: InboxKey): string {
-    checkKey(message)
+    checkInboxKey(message)
     const key = this.#keyOf(message)
     if (typeof key === 'string' && key !== '') return this.#settings.own(`inbox:${key}`)
     throw new WaybillError(
@@ -208,20 +213,6 @@ function refusal(mark: string, error: unknown): unknown {
 function foreign(mark: string, cause?: unknown): WaybillError {
   const text = `inbox: there is no mark of ours in the key of that name; remove it, or choose another tag: ${JSON.stringify(mark)}`
   return new WaybillError('WRONG_KEY_TYPE', text, cause === undefined ? undefined : { cause })
-}
-
-function checkKey({ subscriber, source, id }: InboxKey): void {
-  if (typeof subscriber !== 'string' || subscriber === '') {
-    throw new WaybillError('INVALID_OPTION', `inbox: ${describe(subscriber)} is not a subscriber; give a name`)
-  }
-  checkPart('source', source)
-  checkPart('id', id)
-}
-
-function checkPart(name: string, value: unknown): void {
-  if (typeof value === 'string' && value !== '') return
-  const text = `inbox: a message without ${name} cannot be told from others, so that it could be handled once`
-  throw new WaybillError('MALFORMED_MESSAGE', text)
 }
 
 const LONGEST = 200

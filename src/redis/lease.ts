@@ -11,6 +11,7 @@ import {
   type Source,
   Waiters,
 } from '../flow/index.ts'
+import { Quarantine } from '../outbox/quarantine.ts'
 import type { Reader, ReaderOptions } from '../outbox/reader.ts'
 import type { Hints } from './outbox.ts'
 import { idOf, messageOf, wordsOf } from './row.ts'
@@ -35,8 +36,6 @@ export interface SessionSettings extends ReaderOptions {
   readonly hints: Hints
 }
 
-/** What went out of its lease together may have killed its relay: it goes out apart, one at first and then more. */
-const MOST_APART = 100
 /** One script settles or renews at most so many: Redis does nothing else meanwhile. */
 const AT_ONCE = 1000
 
@@ -66,9 +65,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
   #bad: { delivery: Omit<OutboxDelivery, 'message'>; error: unknown }[] = []
   #claims = 0
   readonly #lease: Lease
-  #apart = false
-  #few = 1
-  #patient = true
+  readonly #quarantine = new Quarantine()
   /** Leases that ran out are left for when nothing is in hand. */
   #moreExpired = false
   /** Something may have come since the last claim began. */
@@ -98,7 +95,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
   async take(demand: Demand): Promise<readonly OutboxDelivery[]> {
     await this.#bury()
     // What may have killed a relay goes out with nothing else in hand.
-    if (this.#lost.signal.aborted || (this.#apart && this.#inHand.size > 0)) return []
+    if (this.#lost.signal.aborted || (this.#quarantine.active && this.#inHand.size > 0)) return []
     this.#hinted = false
     const asked = this.#settings.clock.monotonic()
     const { length } = this.#parts
@@ -118,8 +115,8 @@ export class OutboxSession implements Session<OutboxDelivery> {
   async #claim(part: Part, { count, bytes }: Demand): Promise<Claimed> {
     const { lease, attempts, deadKey } = this.#settings
     const token = `${this.#token}:${++this.#claims}`
-    const few = this.#inHand.size > 0 ? 0 : Math.min(count, this.#few)
-    const args = [token, lease, count, bytes, attempts, few, deadKey === 'continue' ? 1 : 0].map(String)
+    const expiredOnes = this.#quarantine.allowance(count, this.#inHand.size)
+    const args = [token, lease, count, bytes, attempts, expiredOnes, deadKey === 'continue' ? 1 : 0].map(String)
     const answer = listOf(await part.shard.run(outboxScripts.claim, args))
     const [soonest, more, dropped, dead, claimed] = answer
     if (numberOf(dropped) > 0) this.#tellDropped(numberOf(dropped))
@@ -152,18 +149,16 @@ export class OutboxSession implements Session<OutboxDelivery> {
 
   #judge(claims: readonly Claimed[]): void {
     this.#moreExpired = claims.some(({ moreExpired }) => moreExpired)
-    if (claims.some(({ expired }) => expired)) {
-      // None of those before has done harm: the next may be more.
-      this.#few = Math.min(this.#few * 2, MOST_APART)
-      this.#apart = true
-    } else this.#apart = this.#patient && this.#moreExpired
+    const expired = claims.some((claim) => claim.expired)
+    this.#quarantine.claimed({ expired, moreExpired: this.#moreExpired })
   }
 
   /** Until a hint, until something is due, until `ms` or `signal`. */
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     const { clock } = this.#settings
-    if (this.#apart ? this.#inHand.size === 0 : this.#hinted) return
-    const limit = this.#apart ? ms : Math.min(ms, Math.max(0, this.#soonest - clock.monotonic()))
+    const { active } = this.#quarantine
+    if (active ? this.#inHand.size === 0 : this.#hinted) return
+    const limit = active ? ms : Math.min(ms, Math.max(0, this.#soonest - clock.monotonic()))
     await this.#waiters.pause(limit, signal)
   }
 
@@ -176,9 +171,9 @@ export class OutboxSession implements Session<OutboxDelivery> {
       }
     }
     for (const [delivery] of batch) this.#inHand.delete(delivery)
+    this.#quarantine.settled(this.#inHand.size)
     if (this.#inHand.size === 0) {
-      this.#patient = true
-      if (this.#apart) this.#waiters.wake()
+      if (this.#quarantine.active) this.#waiters.wake()
       if (this.#moreExpired) this.#hint()
     }
     // What follows in a key, or was given back, can be claimed now.
@@ -206,7 +201,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
         await part.shard.run(outboxScripts.extend, [String(lease), ...pairs])
       }
     }
-    if (this.#apart && deliveries.length > 0) this.#patient = this.#apart = false
+    this.#quarantine.renewed(deliveries.length)
     this.#lease.renewed(asked, deliveries.length > 0)
   }
 
@@ -241,7 +236,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
 
   #hint(): void {
     this.#hinted = true
-    if (!this.#apart) this.#waiters.wake()
+    if (!this.#quarantine.active) this.#waiters.wake()
   }
 
   #tellExpired(member: string, attempt: number): void {

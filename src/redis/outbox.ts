@@ -2,7 +2,7 @@ import { checkOptions, type Duration, type Message, milliseconds, telemetry, Way
 import { numberOf } from '../drivers/redis/redis.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
 import { checkEnqueueOptions, enqueueArguments, topicFunction } from '../store/enqueue.ts'
-import type { EnqueueOptions, OutboxStore } from '../store/store.ts'
+import type { EnqueueOptions, Outbox } from '../store/store.ts'
 import { RedisOutboxAdmin } from './admin.ts'
 import { Together } from './call-batcher.ts'
 import { RedisReader } from './lease.ts'
@@ -34,7 +34,7 @@ const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate'] a
  * An outbox on Redis that keeps its entries until they are published, and longer: claims, retries, parked events,
  * order per key, people's actions. Every change is one script. The receipt of an event is its id.
  */
-export class RedisOutbox implements OutboxStore<RedisTx>, OutboxReader {
+export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
   readonly name: string
   readonly admin: RedisOutboxAdmin
   /** Nothing here is a transaction of a database: what must be atomic is one script. */

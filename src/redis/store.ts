@@ -14,6 +14,7 @@ import { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
 import type { RedisClient } from '../drivers/redis/redis.ts'
 import type { Copies } from '../drivers/redis/wait.ts'
 import type { Phase, Stoppable } from '../flow/index.ts'
+import type { Store } from '../store/store.ts'
 import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { checkedClient } from './checks.ts'
 import { type CommitSettings, Commits } from './commit.ts'
@@ -87,7 +88,7 @@ export interface RedisOptions {
 }
 
 /** Units of work, an inbox and an outbox on Redis. Nothing is sent until something is called. */
-export class RedisStore extends RedisUnitOfWork implements Stoppable {
+export class RedisStore extends RedisUnitOfWork implements Store<RedisTx>, Stoppable {
   readonly phase: Phase = 'stores'
   readonly name: string
   readonly inbox: RedisInbox

@@ -2,7 +2,7 @@ import { toStructured } from '../cloudevents/index.ts'
 import { checkOptions, describe, encodeData, type Message, type RawMessage, WaybillError } from '../core/index.ts'
 import { ENTRY_EVENT, ENTRY_TOPIC, type RedisArg } from '../drivers/redis/redis.ts'
 import { checkEvent, enqueueArguments, topicFunction } from '../store/enqueue.ts'
-import type { EnqueueOptions } from '../store/store.ts'
+import type { EnqueueOptions, Outbox } from '../store/store.ts'
 import { type RedisTx, unitOf } from './unit.ts'
 
 /** The fields of an entry; what it throws refuses the event. */
@@ -32,7 +32,7 @@ export interface OutboxSettings {
  * An outbox in a stream: what a unit of work enqueues is appended in the same step as its other commands. Any source of
  * that stream forwards it; see the guide. The receipt of an event is not known before the commit, so there is none.
  */
-export class RedisStreamOutbox {
+export class RedisStreamOutbox implements Outbox<RedisTx> {
   /** The key of the stream without the client's prefix: what a source of it is given. */
   readonly stream: string
   readonly name: string
@@ -65,23 +65,30 @@ export class RedisStreamOutbox {
   }
 
   /** Queues events in a unit of work: `enqueue(tx, event)`, or `enqueue(event)` in the one we are in. */
-  enqueue(events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
-  enqueue(tx: RedisTx, events: Message | readonly Message[], options?: StreamEnqueueOptions): Promise<void>
-  enqueue(...given: unknown[]): Promise<void> {
+  enqueue(event: Message, options?: StreamEnqueueOptions): Promise<undefined>
+  enqueue(events: readonly Message[], options?: StreamEnqueueOptions): Promise<undefined[]>
+  enqueue(tx: RedisTx, event: Message, options?: StreamEnqueueOptions): Promise<undefined>
+  // Last, as in the port: what a transaction is, is inferred from it.
+  enqueue(tx: RedisTx, events: readonly Message[], options?: StreamEnqueueOptions): Promise<undefined[]>
+  enqueue(...given: unknown[]): Promise<undefined | undefined[]> {
     try {
-      this.#enqueue(given)
-      return DONE
+      return this.#enqueue(given)
     } catch (error) {
       return Promise.reject(error)
     }
   }
 
-  #enqueue(given: readonly unknown[]): void {
+  #enqueue(given: readonly unknown[]): Promise<undefined | undefined[]> {
     const { current } = this.#settings
-    const { tx, events, options } = enqueueArguments<RedisTx, StreamEnqueueOptions>(given, current, ENQUEUE_OPTIONS)
+    const { tx, events, single, options } = enqueueArguments<RedisTx, StreamEnqueueOptions>(
+      given,
+      current,
+      ENQUEUE_OPTIONS,
+    )
     const unit = unitOf(tx)
     const entries = events.map((event) => this.#fields(event, options))
     for (const fields of entries) unit.command('xadd', this.stream, '*', ...(fields as Buffer[]))
+    return single ? DONE : Promise.resolve(entries.map(() => undefined))
   }
 
   #fields(event: Message, { key, topic, tenant }: StreamEnqueueOptions): RedisArg[] {
@@ -103,7 +110,7 @@ export class RedisStreamOutbox {
 }
 
 /** There is nothing to wait for before the commit. */
-const DONE = Promise.resolve()
+const DONE = Promise.resolve(undefined)
 
 function defaultEncode(message: RawMessage, topic: string): Record<string, string> {
   return { [ENTRY_EVENT]: toStructured(message), [ENTRY_TOPIC]: topic }

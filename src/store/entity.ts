@@ -1,8 +1,8 @@
 import { type Message, WaybillError } from '../core/index.ts'
-import type { EnqueueOptions } from './store.ts'
+import type { EnqueueOptions, Outbox } from './store.ts'
 import type { UnitOfWork } from './unit-of-work.ts'
 
-/** Something that remembers what happened to it until that is safely told. */
+/** Something that remembers what happened to it until that is safely stored. */
 export interface RecordsEvents {
   readonly recorded: readonly Message[]
   forget(events: readonly Message[]): void
@@ -30,17 +30,13 @@ export class EventCollector implements RecordsEvents {
   }
 }
 
-interface Outbox<Tx> {
-  enqueue(tx: Tx, events: readonly Message[], options?: EnqueueOptions): Promise<unknown>
-}
-
 /**
  * Writes an entity's events into the outbox, in the current transaction of `unit`. They are forgotten after its commit
  * only: after a rollback the entity still has them. Saving twice writes once, since an event keeps its id.
  */
 export async function saveEvents<Tx>(
   unit: Pick<UnitOfWork<Tx>, 'current' | 'afterCommit'>,
-  outbox: Outbox<Tx>,
+  outbox: Pick<Outbox<Tx>, 'enqueue'>,
   entity: RecordsEvents,
   options?: EnqueueOptions,
 ): Promise<void> {
@@ -55,10 +51,10 @@ export async function saveEvents<Tx>(
   unit.afterCommit(clear)
 }
 
-/** The same in a transaction of your own. Call what it answers once that has committed. */
+/** The same in a transaction of your own. Call what it returns once that has committed. */
 export async function enqueueEvents<Tx>(
   tx: Tx,
-  outbox: Outbox<Tx>,
+  outbox: Pick<Outbox<Tx>, 'enqueue'>,
   entity: RecordsEvents,
   options?: EnqueueOptions,
 ): Promise<() => void> {

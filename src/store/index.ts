@@ -1,5 +1,5 @@
 export * from './entity.ts'
-export type { InboxAnswer, InboxKey, InboxStore } from './inbox.ts'
-export { inbox, outbox, transaction, transactional } from './middleware.ts'
-export type { EnqueueOptions, OutboxStore } from './store.ts'
+export type { CleanOptions, Inbox, InboxAnswer, InboxKey, Once } from './inbox.ts'
+export { inbox, outbox, type Transactional, transaction, transactional } from './middleware.ts'
+export type { EnqueueOptions, Migrated, Outbox, Store } from './store.ts'
 export { AmbientUnitOfWork, type Begin, type UnitOfWork } from './unit-of-work.ts'

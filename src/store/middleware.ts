@@ -1,22 +1,8 @@
-import { checkOptions, describe, isThenable, type Message, promised, RetryLater, WaybillError } from '../core/index.ts'
+import { checkOptions, describe, isThenable, type Message, promised, WaybillError } from '../core/index.ts'
 import { type Context, caused, type Middleware, type Outputs, outputList } from '../router/index.ts'
-import type { EnqueueOptions } from './store.ts'
+import { busy, type Inbox } from './inbox.ts'
+import type { Outbox, Store } from './store.ts'
 import type { UnitOfWork } from './unit-of-work.ts'
-
-/** The ports as far as they are called here, so that each can be used without the others. */
-export type Transactions<Tx> = Pick<UnitOfWork<Tx>, 'withTransaction'>
-
-export interface Receiving<Tx> {
-  receive(
-    tx: Tx,
-    key: { subscriber: string; source: string; id: string; message: Message },
-    signal?: AbortSignal,
-  ): Promise<'new' | 'done' | 'busy'>
-}
-
-export interface Enqueueing<Tx> {
-  enqueue(tx: Tx, events: readonly Message[], options?: EnqueueOptions): Promise<unknown>
-}
 
 interface InTransaction<Tx> extends Context {
   readonly tx: Tx
@@ -27,7 +13,7 @@ interface InTransaction<Tx> extends Context {
  * acked, also where the handler acks by itself. A handler that was told to give up does not commit afterwards, and one
  * that goes on all the same loses its transaction; but once COMMIT is on its way nothing stops it.
  */
-export function transaction<Tx>(unit: Transactions<Tx>): Middleware<{ tx: Tx }> {
+export function transaction<Tx>(unit: Pick<UnitOfWork<Tx>, 'withTransaction'>): Middleware<{ tx: Tx }> {
   checkCallable('transaction', unit, 'withTransaction', 'a store, such as db = postgres({ pool }): transaction(db)')
   return {
     name: 'transaction',
@@ -72,11 +58,8 @@ export interface InboxMiddlewareOptions {
   key?: (message: Message) => string | { readonly source: string; readonly id: string } | undefined
 }
 
-/** How long until a message is looked at again that another is handling right now. */
-const BUSY_DELAY = '1s'
-
 /** Handles each message once: one that this subscriber has handled before skips the handler, and is acked. */
-export function inbox<Tx>(store: Receiving<Tx>, options: InboxMiddlewareOptions = {}): Middleware {
+export function inbox<Tx>(store: Pick<Inbox<Tx>, 'receive'>, options: InboxMiddlewareOptions = {}): Middleware {
   checkCallable('inbox', store, 'receive', 'the inbox of a store: inbox(db.inbox)')
   checkOptions('inbox', options, ['subscriber', 'key'])
   const identityOf = identityFunction(options.key)
@@ -91,10 +74,7 @@ export function inbox<Tx>(store: Receiving<Tx>, options: InboxMiddlewareOptions 
       const key = { subscriber: options.subscriber ?? router, source, id, message }
       return store.receive(tx, key, signal).then((answer) => {
         if (answer === 'new') return next(message, context)
-        if (answer === 'busy') {
-          // The current holder may crash repeatedly while processing it: that must not use up this one's attempts.
-          throw new RetryLater(BUSY_DELAY, `another is handling ${message.toString()} right now`, { charged: false })
-        }
+        if (answer === 'busy') throw busy(message.toString())
         return undefined
       })
     },
@@ -132,7 +112,7 @@ export interface OutboxMiddlewareOptions {
  * Takes what the handler returns into the outbox, in the handler's transaction, and passes nothing on: a relay sends it
  * when the transaction has committed. Outputs say what they came from (`causationid`, `correlationid`).
  */
-export function outbox<Tx>(store: Enqueueing<Tx>, options: OutboxMiddlewareOptions = {}): Middleware {
+export function outbox<Tx>(store: Pick<Outbox<Tx>, 'enqueue'>, options: OutboxMiddlewareOptions = {}): Middleware {
   checkCallable('outbox', store, 'enqueue', 'the outbox of a store: outbox(db.outbox)')
   checkOptions('outbox', options, ['topic'])
   const topicOf = topicFunction(options.topic)
@@ -183,10 +163,10 @@ function runsByTopic(events: readonly Message[], topicOf: (event: Message) => st
   return runs
 }
 
-/** What `transactional` needs: transactions, and an inbox and an outbox that work inside of them. */
-export interface Transactional<Tx> extends Transactions<Tx> {
-  readonly inbox: Receiving<Tx>
-  readonly outbox: Enqueueing<Tx>
+/** What `transactional` uses of a Store. */
+export interface Transactional<Tx> extends Pick<Store<Tx>, 'withTransaction'> {
+  readonly inbox: Pick<Inbox<Tx>, 'receive'>
+  readonly outbox: Pick<Outbox<Tx>, 'enqueue'>
 }
 
 export interface TransactionalOptions extends InboxMiddlewareOptions, OutboxMiddlewareOptions {}

@@ -1,8 +1,7 @@
 import { deepStrictEqual, notStrictEqual, rejects, strictEqual } from 'node:assert/strict'
 import { Message } from '../core/index.ts'
 import type { Context } from '../router/index.ts'
-import type { InboxAnswer, InboxKey, InboxStore } from '../store/index.ts'
-import { inbox, type UnitOfWork } from '../store/index.ts'
+import { type Inbox, type InboxAnswer, type InboxKey, inbox, type UnitOfWork } from '../store/index.ts'
 import type { Suite, SuiteOptions } from './conformance.ts'
 import {
   openTransaction,
@@ -22,7 +21,7 @@ export interface InboxFeatures {
 /** An inbox, and what the suite needs beside it. */
 export interface InboxUnderTest<Tx = unknown> extends StoreUnderTest {
   readonly work: UnitOfWork<Tx>
-  readonly inbox: InboxStore<Tx>
+  readonly inbox: Inbox<Tx>
   /** What a careless caller gives in place of a transaction, for `refusesPool`. */
   readonly pool?: unknown
 }
@@ -32,7 +31,7 @@ export type InboxStoreFactory<Tx = unknown> = StoreFactory<InboxUnderTest<Tx>, I
 
 class InboxProbe {
   readonly work: UnitOfWork
-  readonly inbox: InboxStore
+  readonly inbox: Inbox
   readonly pool: unknown
   readonly time: Time
 
@@ -51,7 +50,7 @@ class InboxProbe {
 
 const key = (id: string, source = '/shop', subscriber = 'billing'): InboxKey => ({ subscriber, source, id })
 
-/** What every InboxStore must do, so that the effect of a message happens once. */
+/** What every Inbox must do, so that the effect of a message happens once. */
 export function inboxStoreSuite<Tx>(factory: InboxStoreFactory<Tx>, options: SuiteOptions = {}): Suite {
   return storeSuite(
     {

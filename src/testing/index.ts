@@ -17,7 +17,12 @@ export {
 export { crashingPublisher, crashingSource, publisherPoints, sourcePoints } from './crash-wrappers.ts'
 export { FakeClock } from './fake-clock.ts'
 export { type InboxStoreFactory, type InboxUnderTest, inboxStoreSuite } from './inbox-store-suite.ts'
-export { type LeadershipFactory, type LeadershipUnderTest, leadershipSuite } from './leadership-suite.ts'
+export {
+  type LeadershipFactory,
+  type LeadershipFeatures,
+  type LeadershipUnderTest,
+  leadershipSuite,
+} from './leadership-suite.ts'
 export { type OutboxAdminFactory, outboxAdminSuite } from './outbox-admin-suite.ts'
 export type { OutboxUnderTest } from './outbox-probe.ts'
 export { type OutboxReaderFactory, type OutboxReaderFeatures, outboxReaderSuite } from './outbox-reader-suite.ts'

@@ -6,13 +6,22 @@ import { type StoreCase, type StoreFactory, type StoreUnderTest, storeSuite, typ
 /** A leadership, and what the suite needs beside it. */
 export interface LeadershipUnderTest extends StoreUnderTest {
   readonly leadership: Leadership
+  /** Of another scope in the same store, for `scopes`. */
+  readonly other?: Leadership
+}
+
+/** What a leadership can do beyond one scope. */
+export interface LeadershipFeatures {
+  /** More than one scope: `other`. */
+  readonly scopes?: boolean
 }
 
 /** Makes a leadership for the suite, fresh for each case. */
-export type LeadershipFactory = StoreFactory<LeadershipUnderTest>
+export type LeadershipFactory = StoreFactory<LeadershipUnderTest, LeadershipFeatures>
 
 interface LeadershipProbe {
   readonly leadership: Leadership
+  readonly other: Leadership | undefined
   readonly time: Time
 }
 
@@ -21,9 +30,9 @@ export function leadershipSuite(factory: LeadershipFactory, options: SuiteOption
   return storeSuite(
     {
       kind: 'leadership',
-      features: [],
+      features: ['scopes'] satisfies (keyof LeadershipFeatures)[],
       cases,
-      probe: ({ leadership }: LeadershipUnderTest, time): LeadershipProbe => ({ leadership, time }),
+      probe: ({ leadership, other }: LeadershipUnderTest, time): LeadershipProbe => ({ leadership, other, time }),
     },
     factory,
     options,
@@ -32,6 +41,26 @@ export function leadershipSuite(factory: LeadershipFactory, options: SuiteOption
 
 const LONG = 60_000
 const SHORT = 200
+
+/** Which shard is whose. */
+async function holders(leadership: Leadership): Promise<[number, string][]> {
+  return (await leadership.terms()).map(({ shard, holder }) => [shard, holder])
+}
+
+/** Who lives. */
+async function names(leadership: Leadership): Promise<string[]> {
+  return (await leadership.members()).map(({ name }) => name)
+}
+
+/** The mode that keeps it out, if any. */
+async function refusedBy(
+  leadership: Leadership,
+  member: string,
+  mode: string,
+  lease = LONG,
+): Promise<string | undefined> {
+  return (await leadership.join(member, mode, lease)).excludedBy?.mode
+}
 
 /** Takes a term that must be free by now, or soon. */
 function acquired({ leadership, time }: LeadershipProbe, member: string, shard = 0, lease = LONG): Promise<Term> {
@@ -46,7 +75,7 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
       deepStrictEqual([term!.shard, term!.abandoned, term!.note], [0, false, undefined])
       strictEqual(await leadership.acquire('b', 0, LONG), undefined)
       strictEqual(await leadership.acquire('c', 0, LONG), undefined)
-      deepStrictEqual(await leadership.terms(), [{ shard: 0, holder: 'a' }])
+      deepStrictEqual(await holders(leadership), [[0, 'a']])
     },
   },
   {
@@ -56,10 +85,10 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
       ok(await leadership.acquire('b', 1, LONG))
       ok(await leadership.acquire('a', 2, LONG))
       strictEqual(await leadership.acquire('a', 1, LONG), undefined)
-      deepStrictEqual(await leadership.terms(), [
-        { shard: 0, holder: 'a' },
-        { shard: 1, holder: 'b' },
-        { shard: 2, holder: 'a' },
+      deepStrictEqual(await holders(leadership), [
+        [0, 'a'],
+        [1, 'b'],
+        [2, 'a'],
       ])
     },
   },
@@ -120,7 +149,7 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
       ok(BigInt(second.epoch) > BigInt(first.epoch))
       strictEqual(await leadership.renew('a', first, LONG), false, 'it has passed on')
       await leadership.release('a', first)
-      deepStrictEqual(await leadership.terms(), [{ shard: 0, holder: 'b' }])
+      deepStrictEqual(await holders(leadership), [[0, 'b']])
     },
   },
   {
@@ -142,17 +171,52 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
     },
   },
   {
-    name: 'members are those who joined and live, each once, in a stable order',
+    name: 'a term says who holds it, and for how long at most',
+    async run({ leadership }) {
+      await leadership.acquire('a', 0, LONG)
+      const [term] = await leadership.terms()
+      ok(term!.expiresIn > 0 && term!.expiresIn <= LONG, `it lasts ${term!.expiresIn} ms more`)
+    },
+  },
+  {
+    name: 'what was noted is told to whoever takes over an abandoned term, and to nobody else',
+    async run(probe) {
+      const { leadership } = probe
+      const event = '0192aaaa-0000-7000-8000-000000000001'
+      const first = (await leadership.acquire('a', 0, SHORT))!
+      await leadership.note(first, event)
+      const second = await acquired(probe, 'b', 0, SHORT)
+      deepStrictEqual([second.abandoned, second.note], [true, event])
+      const third = await acquired(probe, 'c')
+      deepStrictEqual([third.abandoned, third.note], [true, undefined], 'it was of the first only')
+      await leadership.note(third, event)
+      await leadership.note(third, undefined)
+      await leadership.note(first, event)
+      await leadership.release('c', third)
+      strictEqual((await acquired(probe, 'd')).note, undefined)
+    },
+  },
+  {
+    name: 'a note under a term that has passed on changes nothing',
+    async run(probe) {
+      const { leadership } = probe
+      const first = (await leadership.acquire('a', 0, SHORT))!
+      await acquired(probe, 'b', 0, SHORT)
+      await leadership.note(first, '0192aaaa-0000-7000-8000-000000000001')
+      strictEqual((await acquired(probe, 'c')).note, undefined)
+    },
+  },
+  {
+    name: 'members are those who joined and live, each once, by name, with their modes',
     async run({ leadership, time }) {
       deepStrictEqual(await leadership.members(), [])
-      for (const member of ['b', 'a', 'c', 'a']) strictEqual(await leadership.join(member, 'owner', LONG), undefined)
-      const members = await leadership.members()
-      deepStrictEqual([...members].sort(), ['a', 'b', 'c'])
-      deepStrictEqual(await leadership.members(), members)
+      for (const member of ['b', 'a', 'c', 'a']) deepStrictEqual(await leadership.join(member, 'owner', LONG), {})
+      const modes = ['a', 'b', 'c'].map((name) => ({ name, mode: 'owner' }))
+      deepStrictEqual(await leadership.members(), modes)
       await leadership.leave('b')
       await leadership.join('d', 'owner', SHORT)
       await time.until('one has run out', async () => (await leadership.members()).length === 2)
-      deepStrictEqual([...(await leadership.members())].sort(), ['a', 'c'])
+      deepStrictEqual(await names(leadership), ['a', 'c'])
       await leadership.leave('nobody')
     },
   },
@@ -160,8 +224,8 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
     name: 'a member that joins again and again lives on',
     async run({ leadership, time }) {
       await time.throughout(1500, async () => {
-        strictEqual(await leadership.join('a', 'owner', 1000), undefined)
-        deepStrictEqual(await leadership.members(), ['a'])
+        deepStrictEqual(await leadership.join('a', 'owner', 1000), {})
+        deepStrictEqual(await names(leadership), ['a'])
       })
     },
   },
@@ -173,39 +237,57 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
       await time.throughout(1500, async () => {
         strictEqual(await leadership.renew('a', a, 1000), true)
         strictEqual(await leadership.renew('b', b, 1000), true)
-        deepStrictEqual(await leadership.members(), ['a'])
+        deepStrictEqual(await names(leadership), ['a'])
       })
     },
   },
   {
     name: 'members of one mode keep out those of another, as long as they live',
     async run({ leadership, time }) {
-      strictEqual(await leadership.join('a', 'owner', LONG), undefined)
-      strictEqual(await leadership.join('b', 'lease', LONG), 'owner')
-      strictEqual(await leadership.join('c', 'owner', 1000), undefined)
-      deepStrictEqual([...(await leadership.members())].sort(), ['a', 'c'], 'one that was kept out is no member')
+      deepStrictEqual(await leadership.join('a', 'owner', LONG), {})
+      const { excludedBy } = await leadership.join('b', 'lease', LONG)
+      deepStrictEqual([excludedBy?.holder, excludedBy?.mode], ['a', 'owner'])
+      ok(excludedBy!.expiresIn > 0 && excludedBy!.expiresIn <= LONG, `it lives ${excludedBy!.expiresIn} ms more`)
+      strictEqual(await refusedBy(leadership, 'c', 'owner', 1000), undefined)
+      deepStrictEqual(await names(leadership), ['a', 'c'], 'one that was kept out is no member')
+      strictEqual((await leadership.join('b', 'lease', LONG)).excludedBy?.holder, 'a', 'the one that lives longest')
       await leadership.leave('a')
-      await time.until('the last one has run out', async () => !(await leadership.join('b', 'lease', LONG)))
-      strictEqual(await leadership.join('a', 'owner', LONG), 'lease')
-      deepStrictEqual(await leadership.members(), ['b'])
+      await time.until('the last one has run out', async () => !(await refusedBy(leadership, 'b', 'lease')))
+      strictEqual(await refusedBy(leadership, 'a', 'owner'), 'lease')
+      deepStrictEqual(await names(leadership), ['b'])
     },
   },
   {
     name: 'a member that is alone may change its mode',
     async run({ leadership }) {
-      strictEqual(await leadership.join('a', 'owner', LONG), undefined)
-      strictEqual(await leadership.join('a', 'lease', LONG), undefined)
-      strictEqual(await leadership.join('b', 'owner', LONG), 'lease')
+      strictEqual(await refusedBy(leadership, 'a', 'owner'), undefined)
+      strictEqual(await refusedBy(leadership, 'a', 'lease'), undefined)
+      strictEqual(await refusedBy(leadership, 'b', 'owner'), 'lease')
     },
   },
   {
     name: 'of those who join at once in different modes, one mode is let in',
     async run({ leadership }) {
       const modes = Array.from({ length: 8 }, (_, i) => (i % 2 === 0 ? 'owner' : 'lease'))
-      const answers = await Promise.all(modes.map((mode, i) => leadership.join(`member ${i}`, mode, LONG)))
-      const joined = new Set(modes.filter((_, i) => answers[i] === undefined))
+      const refused = await Promise.all(modes.map((mode, i) => refusedBy(leadership, `member ${i}`, mode)))
+      const joined = new Set(modes.filter((_, i) => refused[i] === undefined))
       strictEqual(joined.size, 1)
-      strictEqual((await leadership.members()).length, answers.filter((answer) => answer === undefined).length)
+      strictEqual((await leadership.members()).length, refused.filter((mode) => mode === undefined).length)
+    },
+  },
+  {
+    name: 'scopes know nothing of each other',
+    needs: ['scopes'],
+    async run({ leadership, other }) {
+      ok(await leadership.acquire('a', 0, LONG))
+      await leadership.join('a', 'owner', LONG)
+      strictEqual(await refusedBy(other!, 'b', 'lease'), undefined)
+      deepStrictEqual([await names(leadership), await names(other!)], [['a'], ['b']])
+      const term = await other!.acquire('b', 0, LONG)
+      ok(term !== undefined && !term.abandoned)
+      deepStrictEqual([await holders(leadership), await holders(other!)], [[[0, 'a']], [[0, 'b']]])
+      await other!.release('b', term)
+      deepStrictEqual(await holders(leadership), [[0, 'a']])
     },
   },
 ]

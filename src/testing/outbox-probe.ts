@@ -1,15 +1,23 @@
 import { deepStrictEqual, strictEqual } from 'node:assert/strict'
 import { type Clock, type ExtensionValue, Message, type MessageOptions, uuidv7 } from '../core/index.ts'
 import type { Delivery, Session, Settlement, Source } from '../flow/index.ts'
-import type { OutboxEntry, OutboxReader, OutboxState, Reader, ReaderKind, ReaderOptions } from '../outbox/index.ts'
-import type { EnqueueOptions, OutboxStore, UnitOfWork } from '../store/index.ts'
+import type {
+  OutboxAdmin,
+  OutboxEntry,
+  OutboxReader,
+  OutboxState,
+  Reader,
+  ReaderKind,
+  ReaderOptions,
+} from '../outbox/index.ts'
+import type { EnqueueOptions, Outbox, UnitOfWork } from '../store/index.ts'
 import { NEVER } from './broker-probe.ts'
 import type { StoreUnderTest, Time } from './store-probe.ts'
 
 /** An outbox, and what the suites need beside it. */
 export interface OutboxUnderTest<Tx = unknown> extends StoreUnderTest {
   readonly work: UnitOfWork<Tx>
-  readonly outbox: OutboxStore<Tx> & OutboxReader
+  readonly outbox: Outbox<Tx> & OutboxReader & { readonly admin: OutboxAdmin }
   /** How cases read that do not say how. Default `owner`. */
   readonly reader?: ReaderKind
 }
@@ -60,7 +68,7 @@ function bytes(value: ExtensionValue): unknown {
 
 /** An outbox for the time of one case, and the relays that read it. */
 export class OutboxProbe {
-  readonly outbox: OutboxStore & OutboxReader
+  readonly outbox: OutboxUnderTest['outbox']
   readonly work: UnitOfWork
   readonly time: Time
   readonly #reader: ReaderKind
@@ -74,7 +82,7 @@ export class OutboxProbe {
   }
 
   /** In a transaction of their own. */
-  enqueue(events: readonly Message[], options?: EnqueueOptions): Promise<string[]> {
+  enqueue(events: readonly Message[], options?: EnqueueOptions): Promise<readonly (string | undefined)[]> {
     return this.work.withTransaction((tx) => this.outbox.enqueue(tx, events, options))
   }
 

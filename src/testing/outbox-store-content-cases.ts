@@ -126,12 +126,15 @@ export const contentCases: readonly StoreCase<OutboxStoreProbe>[] = [
               // Nobody could make such an event in the first place.
               continue
             }
-            await refused(probe.outbox.enqueue(tx, message), name)
+            await refused(probe.outbox.enqueue(tx, [message]), name)
           }
-          for (const name of options) await refused(probe.outbox.enqueue(tx, sample(1), { [name]: text }), name)
-          await refused(probe.outbox.enqueue(tx, sample(1), { aggregate: { type: 'order', id: text } }), 'aggregate.id')
+          for (const name of options) await refused(probe.outbox.enqueue(tx, [sample(1)], { [name]: text }), name)
+          await refused(
+            probe.outbox.enqueue(tx, [sample(1)], { aggregate: { type: 'order', id: text } }),
+            'aggregate.id',
+          )
         }
-        await probe.outbox.enqueue(tx, sample(2))
+        await probe.outbox.enqueue(tx, [sample(2)])
       })
       strictEqual((await probe.entries()).length, 1)
     },

@@ -11,7 +11,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
     name: 'a committed event is there, once, and can be dispatched',
     async run({ work, outbox, ...probe }) {
       const event = sample(1)
-      await work.withTransaction((tx) => outbox.enqueue(tx, event))
+      await work.withTransaction((tx) => outbox.enqueue(tx, [event]))
       const [entry, ...others] = await outbox.admin.list()
       deepStrictEqual(others, [])
       const { eventId, state, tenant, topic, key, type, version, attempts, lastError } = entry!
@@ -40,7 +40,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
       const event = sample(1)
       const failure = new Error('no')
       const failing = probe.work.withTransaction(async (tx) => {
-        await probe.outbox.enqueue(tx, event)
+        await probe.outbox.enqueue(tx, [event])
         await probe.outbox.enqueue(tx, samples(3))
         throw failure
       })
@@ -53,7 +53,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
   {
     name: 'nobody sees an event before its transaction commits',
     async run(probe) {
-      const open = await openTransaction(probe.work, (tx) => probe.outbox.enqueue(tx, sample(1)))
+      const open = await openTransaction(probe.work, (tx) => probe.outbox.enqueue(tx, [sample(1)]))
       const relay = probe.relay()
       const session = await relay.open()
       deepStrictEqual(await probe.entries(), [])
@@ -67,7 +67,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
     name: 'an event that commits after later ones is found',
     async run(probe) {
       const [early, late] = [sample(1), sample(2)]
-      const open = await openTransaction(probe.work, (tx) => probe.outbox.enqueue(tx, early))
+      const open = await openTransaction(probe.work, (tx) => probe.outbox.enqueue(tx, [early]))
       await probe.enqueue([late])
       const relay = probe.relay()
       const session = await relay.open()
@@ -90,8 +90,8 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
         receipts,
         events.map(({ id }) => entries.get(id)),
       )
-      const one = await probe.work.withTransaction((tx) => probe.outbox.enqueue(tx, sample(1)))
-      ok(BigInt(one) > BigInt(receipts.at(-1)!), 'one event alone has one receipt, that is greater')
+      const [one] = await probe.enqueue([sample(1)])
+      ok(BigInt(one!) > BigInt(receipts.at(-1)!), 'one event alone has one receipt too, that is greater')
     },
   },
   {
@@ -116,7 +116,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
       const event = sample(1)
       const [first] = await probe.enqueue([event], { topic: 'first' })
       const changed = event.withData({ n: 2 })
-      const again = await probe.work.withTransaction((tx) => probe.outbox.enqueue(tx, changed, { topic: 'second' }))
+      const [again] = await probe.work.withTransaction((tx) => probe.outbox.enqueue(tx, [changed], { topic: 'second' }))
       strictEqual(again, first)
       const [entry, ...others] = await probe.entries()
       deepStrictEqual([others.length, entry!.topic], [0, 'first'])
@@ -149,7 +149,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
         const receipts = await probe.outbox.enqueue(tx, [event, other, event])
         deepStrictEqual([receipts.length, receipts[2]], [3, receipts[0]])
         notStrictEqual(receipts[0], receipts[1])
-        strictEqual(await probe.outbox.enqueue(tx, event), receipts[0])
+        deepStrictEqual(await probe.outbox.enqueue(tx, [event]), [receipts[0]])
       })
       strictEqual((await probe.entries()).length, 2)
     },
@@ -159,11 +159,11 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
     needs: ['receipts'],
     async run(probe) {
       const event = sample(1)
-      const first = await openTransaction(probe.work, (tx) => probe.outbox.enqueue(tx, event))
+      const first = await openTransaction(probe.work, (tx) => probe.outbox.enqueue(tx, [event]))
       const second = probe.enqueue([sample(2), event])
       await probe.time.pass(50)
       await first.commit()
-      strictEqual((await probe.time.soon(second, 'the second has an answer'))[1], first.value)
+      strictEqual((await probe.time.soon(second, 'the second has an answer'))[1], first.value[0])
       strictEqual((await probe.entries()).length, 2)
     },
   },
@@ -171,7 +171,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
     name: 'two transactions at once with the same event: when the first rolls back, it is the second one’s',
     async run(probe) {
       const event = sample(1)
-      const first = await openTransaction(probe.work, (tx) => probe.outbox.enqueue(tx, event, { topic: 'first' }))
+      const first = await openTransaction(probe.work, (tx) => probe.outbox.enqueue(tx, [event], { topic: 'first' }))
       const second = probe.enqueue([event], { topic: 'second' })
       await probe.time.pass(50)
       await first.rollback()
@@ -202,7 +202,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
     name: 'what is no transaction is refused, and nothing is written',
     needs: ['refusesPool'],
     async run(probe) {
-      await refused(probe.outbox.enqueue(probe.pool, sample(1)), 'NOT_A_TRANSACTION', /transaction/)
+      await refused(probe.outbox.enqueue(probe.pool, [sample(1)]), 'NOT_A_TRANSACTION', /transaction/)
       await refused(probe.outbox.enqueue(probe.pool, samples(2)), 'NOT_A_TRANSACTION')
       deepStrictEqual(await probe.entries(), [])
     },
@@ -226,7 +226,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
         await refused(enqueue([good], { kye: 'a' }), 'UNKNOWN_OPTION', /did you mean "key"\?/)
         await refused(enqueue([good], { key: 'k'.repeat(10_000) }), 'TOO_LARGE', /10000 bytes/)
         await refused(enqueue([good, sample(1, { key: 'k'.repeat(10_000) })]), 'TOO_LARGE')
-        await probe.outbox.enqueue(tx, after)
+        await probe.outbox.enqueue(tx, [after])
       })
       const arrived = await deliveries(probe, 1)
       same(arrived[0]!.message.withData(after.data), after)

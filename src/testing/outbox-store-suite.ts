@@ -30,7 +30,7 @@ export class OutboxStoreProbe extends OutboxProbe {
   }
 }
 
-/** What every OutboxStore must do with what a transaction leaves in it. */
+/** What every Outbox must do with what a transaction leaves in it. */
 export function outboxStoreSuite<Tx>(factory: OutboxStoreFactory<Tx>, options: SuiteOptions = {}): Suite {
   return storeSuite(
     {

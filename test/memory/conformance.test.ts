@@ -20,11 +20,13 @@ async function create() {
   const clock = new FakeClock()
   const db = memory({ clock })
   return {
+    db,
     work: db,
     outbox: db.outbox,
     inbox: db.inbox,
     sagas: db.sagas,
-    leadership: db.outbox.leadership,
+    leadership: db.leadership('outbox'),
+    other: db.leadership('projection/orders'),
     pool: db,
     async write(tx: MemoryTransaction, word: string) {
       await db.outbox.enqueue(tx, Written({ word }), { topic: word })
@@ -52,5 +54,10 @@ describe('conformance in memory', () => {
   run('inbox store', inboxStoreSuite({ name, features: { refusesPool: true }, create }))
   run('unit of work', unitOfWorkSuite({ name, create }))
   run('saga store', sagaStoreSuite({ name, create }))
-  run('leadership', leadershipSuite({ name, create }))
+  run('leadership', leadershipSuite({ name, features: { scopes: true }, create }))
+  const scoped = async () => {
+    const { db, ...made } = await create()
+    return { ...made, leadership: made.other, other: db.leadership('projection/invoices') }
+  }
+  run('leadership of a scope', leadershipSuite({ name, features: { scopes: true }, create: scoped }))
 })

@@ -79,7 +79,7 @@ export const mutations: Mutation[] = [
   {
     name: 'what a dead owner had in hand is lost',
     file: 'src/memory/owner.ts',
-    find: '    for (const { row } of this.#inHand) this.#options.table.giveBack(row)\n',
+    find: '    for (const { row } of this.#unsettled) this.#options.table.giveBack(row)\n',
     replace: '',
     test,
     expects: 'the next gets what it had in hand',
@@ -103,8 +103,8 @@ export const mutations: Mutation[] = [
   {
     name: 'relays of different modes read at once',
     file: 'src/memory/leadership.ts',
-    find: 'name !== member && other.mode !== mode',
-    replace: 'name === member && other.mode !== mode',
+    find: 'name !== member && other.mode !== mode)',
+    replace: 'name === member && other.mode !== mode)',
     test,
     expects: 'keep',
   },

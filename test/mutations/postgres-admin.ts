@@ -296,10 +296,10 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a plain INSERT wakes nobody',
-    file: 'src/postgres/names.ts',
-    find: "function readyAndWake(wake: 'flag' | 'always' | 'off', regclass: string): string {\n",
+    file: 'src/postgres/wake.ts',
+    find: "function readyAndWake(wake: Waking, regclass: string): string {\n",
     replace:
-      "function readyAndWake(wake: 'flag' | 'always' | 'off', regclass: string): string {\n  if (regclass !== '') return `'ready'`\n",
+      "function readyAndWake(wake: Waking, regclass: string): string {\n  if (regclass !== '') return `'ready'`\n",
     test: 'test/postgres/rows.test.ts',
     expects: 'wakes an idle relay',
     needs,

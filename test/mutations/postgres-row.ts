@@ -126,7 +126,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a settlement that is refused counts as work, so that leases that ran out are claimed by nobody',
     file: 'src/postgres/lease.ts',
-    find: '    for (const [delivery] of batch) this.#atWork.delete(delivery.eventId)\n',
+    find: '    for (const [delivery] of batch) this.#inProgress.delete(delivery.eventId)\n',
     replace: '',
     test: 'test/postgres/refused.test.ts',
     expects: 'keeps nobody from what others let run out',

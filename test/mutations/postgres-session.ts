@@ -57,7 +57,7 @@ export const mutations: Mutation[] = [
   {
     name: 'competing relays are not woken',
     file: 'src/postgres/lease.ts',
-    find: '!(await wake?.raise())',
+    find: '!(await wake?.goIdle())',
     replace: 'true',
     test: SESSION,
     expects: 'as lease is kept while there is nothing to do',
@@ -83,9 +83,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a relay says that it lives on a connection of the pool',
-    file: 'src/postgres/reader.ts',
-    find: 'const [first] = this.#open\n    return first',
-    replace: 'return undefined',
+    file: 'src/postgres/outbox.ts',
+    find: '() => [...open][0] ?? db',
+    replace: '() => db',
     test: POOL,
     expects: 'also when others have used it up',
     needs,
@@ -164,7 +164,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a read-only session is not refused at start',
-    file: 'src/postgres/reader.ts',
+    file: 'src/postgres/table-checks.ts',
     find: `if (row?.['read_only'] !== 'on') return`,
     replace: 'if (row !== undefined) return',
     test: SETTINGS,

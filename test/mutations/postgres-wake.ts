@@ -25,7 +25,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'every commit notifies, whether relays are idle or not',
-    file: 'src/postgres/names.ts',
+    file: 'src/postgres/wake.ts',
     // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the text of the file.
     find: "wake === 'flag' ? `CASE WHEN ${refused(regclass)} THEN",
     replace: "wake === 'flag' ? `CASE WHEN true THEN",

@@ -291,7 +291,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a wake-up is a column of type void, which Prisma cannot read',
-    file: 'src/postgres/names.ts',
+    file: 'src/postgres/wake.ts',
     find: "::oid, '')::text`",
     replace: "::oid, '')`",
     test: 'test/postgres/enqueue.test.ts',

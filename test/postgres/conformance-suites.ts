@@ -23,18 +23,25 @@ function factory(pool: () => Pool) {
   return async () => {
     const n = ++made
     const given = pool()
-    const names = { outbox: { table: `outbox_${n}` }, inbox: { table: `inbox_${n}` }, sagas: { table: `sagas_${n}` } }
+    const names = {
+      outbox: { table: `outbox_${n}` },
+      inbox: { table: `inbox_${n}` },
+      sagas: { table: `sagas_${n}` },
+      leadership: true,
+    }
     const db = (given instanceof PGlite
       ? postgres({ pool: given, ...names })
       : postgres({ pool: given, ...names })) as unknown as Postgres
     await db.migrate()
     await db.database.query(`CREATE TABLE words_${n} (word text)`)
     return {
+      db,
       work: db,
       outbox: db.outbox,
       inbox: db.inbox,
       sagas: db.sagas,
-      leadership: db.outbox.leadership,
+      leadership: db.leadership('outbox'),
+      other: db.leadership('projection/orders'),
       pool: given,
       async write(tx: unknown, word: string) {
         await sqlOf(tx).query(`INSERT INTO words_${n} VALUES ($1)`, [word])
@@ -66,7 +73,12 @@ function suites(name: string, pool: () => Pool, skips: Skips = {}, reason = ''):
   run('inbox store', inboxStoreSuite({ name, features: { refusesPool: true }, create }, spared(skips.inbox)))
   run('unit of work', unitOfWorkSuite({ name, create }, spared(skips.work)))
   run('saga store', sagaStoreSuite({ name, create }, spared(skips.sagas)))
-  run('leadership', leadershipSuite({ name, create }))
+  run('leadership', leadershipSuite({ name, features: { scopes: true }, create }))
+  const scoped = async () => {
+    const { db, ...made } = await create()
+    return { ...made, leadership: made.other, other: db.leadership('projection/invoices') }
+  }
+  run('leadership of a scope', leadershipSuite({ name, features: { scopes: true }, create: scoped }))
 }
 
 export function onServer(server: string): void {

@@ -23,6 +23,7 @@ const tinyOutbox = {
       const values = [one.id, options.topic ?? null, String(correlationid), String(causationid)]
       await sqlOf(tx).query('INSERT INTO sent VALUES ($1, $2, $3, $4)', values)
     }
+    return []
   },
 }
 
@@ -245,6 +246,7 @@ describe.each(drivers)('middleware on $name', ({ open, single }) => {
     const watched = {
       enqueue: async (_tx: unknown, events: readonly Message[], options: EnqueueOptions = {}) => {
         runs.push(`${options.topic}: ${events.map(({ id }) => id).join(' ')}`)
+        return []
       },
     }
     const topic = ({ id }: Message) => (id.startsWith('x') ? 'letters' : undefined)
@@ -260,7 +262,7 @@ describe.each(drivers)('middleware on $name', ({ open, single }) => {
 describe('order', () => {
   const unit = { withTransaction: <T>(fn: (tx: { mine: true }) => Promise<T>) => fn({ mine: true }) }
   const receiving = { receive: async () => 'new' as const }
-  const enqueueing = { enqueue: async () => {} }
+  const enqueueing = { enqueue: async () => [] }
   const all = { ...unit, inbox: receiving, outbox: enqueueing }
   const started = (...middlewares: Middleware[]) => {
     const router = new Router('billing')

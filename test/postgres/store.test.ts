@@ -201,6 +201,7 @@ describe.each(drivers)('unit of work on $name', ({ open }) => {
         for (const { id } of events) {
           await sqlOf(tx).query('INSERT INTO things VALUES ($1) ON CONFLICT DO NOTHING', [id])
         }
+        return []
       },
     }
 

@@ -1,3 +1,4 @@
--- Only one relay at a time decides whether it may join: the next statement must see what the one before it did.
+-- Only one member at a time decides whether it may join: the next statement must see what the one before it did. The row
+-- that all of them lock has no holder. It is there from the start for an outbox, and made by the first to join elsewhere.
 
-SELECT shard FROM {{terms}} WHERE shard = -1 FOR UPDATE
+INSERT INTO {{terms}} ({{scope}}shard) VALUES ({{value}}-1) ON CONFLICT ({{scope}}shard) DO UPDATE SET holder = ''

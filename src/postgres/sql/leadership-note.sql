@@ -1,3 +1,3 @@
--- $1 shard, $2 epoch, $3 event id or null: which message is about to go out alone.
+-- $1 shard, $2 epoch, $3 what is about to go out alone, or null.
 
-UPDATE {{terms}} SET note = $3::text::uuid WHERE shard = $1::text::int AND epoch = $2::text::bigint
+UPDATE {{terms}} SET note = $3::text::{{note}} WHERE shard = $1::text::int AND epoch = $2::text::bigint{{within}}

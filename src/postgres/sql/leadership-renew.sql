@@ -2,7 +2,7 @@
 
 WITH alive AS (
   UPDATE {{members}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
-  WHERE member = $1 AND expires_at > clock_timestamp()
+  WHERE member = $1 AND expires_at > clock_timestamp(){{within}}
 )
 UPDATE {{terms}} SET expires_at = clock_timestamp() + $4::text::float8 * interval '1 millisecond'
-WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND expires_at > clock_timestamp()
+WHERE shard = $2::text::int AND epoch = $3::text::bigint AND holder = $1 AND expires_at > clock_timestamp(){{within}}

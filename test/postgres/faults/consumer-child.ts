@@ -16,8 +16,9 @@ const store = {
   outbox: {
     async enqueue(tx: pg.PoolClient, events: readonly Message[]) {
       crashPoint('consumer.before-outputs')
-      await db.outbox.enqueue(tx, events)
+      const receipts = await db.outbox.enqueue(tx, events)
       crashPoint('consumer.after-outputs')
+      return receipts
     },
   },
   async withTransaction<T>(fn: (tx: pg.PoolClient) => Promise<T>): Promise<T> {

@@ -1,0 +1,3 @@
+-- $1 member.
+
+DELETE FROM {{members}} WHERE member = $1{{within}}

@@ -1,0 +1,3 @@
+-- Removes who works on what.
+
+DROP TABLE IF EXISTS {{terms}}, {{members}};
