@@ -124,8 +124,43 @@ export interface TelemetryEvents {
   'outbox.repaired': { outbox: string; restored: number; dropped: number; released: number; headed: number }
   /** Intents whose time had come were decided, by outcome. */
   'due.decided': { due: string; enqueued: number; already: number; suppressed: number; other: number; failed: number }
+  /** A step of a saga was called (`call`), and what came of it. One trace per saga: `traceparent` is what it was started with. */
+  'saga.step': SagaAbout & {
+    step: string
+    call: 'run' | 'check' | 'undo'
+    result: string
+    took: number
+    attempt: number
+    error: unknown
+  }
+  /** A saga has ended: completed, compensated or failed. `took` is the time since it was started. */
+  'saga.ended': SagaAbout & { status: string; took: number }
+  /** A saga waits for a person. */
+  'saga.held': SagaAbout & { reason: string }
+  /** A runner stopped without a word, and another has its saga now. `steps` are those known to be done. */
+  'saga.taken_over': {
+    type: string
+    id: string
+    tenant: string | undefined
+    takeovers: number
+    steps: readonly string[]
+  }
+  /** A runner's write changed nothing, because another has the saga by now. */
+  'saga.fenced': { type: string; id: string }
+  /** All sagas fail at this step (`type.step`, or its undo): it is waited for, and nobody's time is counted. */
+  'saga.step_paused': { step: string; error: unknown; retryIn: number }
+  'saga.step_resumed': { step: string; failures: number }
+  /** Sagas that have been due for a minute and that nobody claims: unregistered, or `changed` under the same version. */
+  'saga.overdue': { definition: string; count: number; registered: boolean; changed: boolean }
   /** Something a person should know: a setting that can lose data, a fallback that was taken. */
   warning: { where: string; message: string }
+}
+
+interface SagaAbout {
+  type: string
+  id: string
+  tenant: string | undefined
+  traceparent: string | undefined
 }
 
 export type TelemetryName = keyof TelemetryEvents
@@ -196,6 +231,14 @@ const names = {
   'outbox.enqueued': 1,
   'outbox.repaired': 1,
   'due.decided': 1,
+  'saga.step': 1,
+  'saga.ended': 1,
+  'saga.held': 1,
+  'saga.taken_over': 1,
+  'saga.fenced': 1,
+  'saga.step_paused': 1,
+  'saga.step_resumed': 1,
+  'saga.overdue': 1,
   warning: 1,
 } satisfies Record<TelemetryName, 1>
 

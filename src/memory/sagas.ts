@@ -159,7 +159,7 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
     const times = [...this.#rows.values()]
       .filter((row) => definitions.includes(row.definition) && row.wakeAt !== undefined && row.held === undefined)
       .map((row) => row.wakeAt!.getTime())
-    return times.length === 0 ? undefined : Math.max(0, Math.min(...times) - this.#clock.now())
+    return times.length === 0 ? undefined : Math.min(...times) - this.#clock.now()
   }
 
   async list(filter: SagaFilter, page: SagaPage): Promise<readonly SagaRecord[]> {

@@ -95,6 +95,22 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
   'outbox.enqueued': 'debug',
   'outbox.repaired': 'warn',
   'due.decided': 'debug',
+  'saga.step': {
+    levels: ['debug', 'warn'],
+    of: ({ error }) => (error === undefined ? 'debug' : 'warn'),
+    why: 'warn when it failed',
+  },
+  'saga.ended': {
+    levels: ['debug', 'info', 'error'],
+    of: ({ status }) => (status === 'completed' ? 'debug' : status === 'failed' ? 'error' : 'info'),
+    why: 'info when compensated, error when failed',
+  },
+  'saga.held': 'error',
+  'saga.taken_over': 'warn',
+  'saga.fenced': 'warn',
+  'saga.step_paused': 'warn',
+  'saga.step_resumed': 'info',
+  'saga.overdue': 'warn',
   warning: 'warn',
 }
 

@@ -171,7 +171,7 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
   async nextDue(definitions: readonly string[]): Promise<number | undefined> {
     const { rows } = await this.#run(undefined, 'saga-next', [textArray(definitions)])
     const ms = rows[0]?.['ms']
-    return ms == null ? undefined : Math.max(0, Number(ms))
+    return ms == null ? undefined : Number(ms)
   }
 
   async list(filter: SagaFilter, page: SagaPage): Promise<readonly SagaRecord[]> {

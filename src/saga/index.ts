@@ -1,4 +1,7 @@
 /** `waybill/saga`: sagas, their runner, and what people do with them. */
+
+export { done, notDone, type Resolution, SagaAdmin, type SagaAdminOptions, type SagaView } from './admin.ts'
+export { SagaClient, SagaError, type StartOptions, type WaitOptions } from './client.ts'
 export {
   type AnySaga,
   type EndContext,
@@ -26,6 +29,7 @@ export type {
   SagaStore,
   StepRecord,
 } from './port.ts'
+export { SagaRunner, type SagaRunnerOptions, type SagaRunnerStatus } from './runner.ts'
 export type {
   Action,
   Command,

@@ -239,6 +239,7 @@ function follow(plan: Plan, state: SagaState): readonly SagaEvent[] {
     if (final) return [held(step.name, `was refused behind the point of no return: ${why}`)]
     return then(plan, state, [{ type: 'Turned', reason: `${step.name}: ${why}` }])
   }
+  if (step.status === 'unknown') return byPolicy(plan, state, [], planOf(plan, step.name), step.error ?? LOST) ?? []
   if (step.status !== 'completed') return []
   const following = plan[plan.findIndex(({ name }) => name === step.name) + 1]
   return following === undefined ? [{ type: 'Ended', status: 'completed' }] : intent(following)
@@ -281,8 +282,11 @@ export function next(plan: Plan, state: SagaState): Action {
   if (step === undefined || !isOpen(step)) return { do: 'proceed' }
   const planned = planOf(plan, step.name)
   if (planned.kind === 'sleep') return { do: 'wake', step, plan: planned }
-  const asks = step.status === 'unknown' && planned.check && planned.unknown !== 'retry'
-  return { do: asks ? 'check' : 'run', step, plan: planned }
+  if (step.status === 'unknown' && planned.unknown !== 'retry') {
+    // Without a check it was given back in the middle: its policy has not been heard yet.
+    return planned.check ? { do: 'check', step, plan: planned } : { do: 'proceed' }
+  }
+  return { do: 'run', step, plan: planned }
 }
 
 /** The state after an event. */

@@ -147,7 +147,7 @@ export interface SagaStore<Tx = unknown> {
   claim(claim: Claim): Promise<readonly Claimed[]>
   /** Renews claims; returns the ids of those that are still the caller's. */
   extend(claims: readonly { readonly id: string; readonly runner: string }[], lease: number): Promise<readonly string[]>
-  /** Milliseconds until the next one of these definitions is due. `undefined`: none will be by itself. */
+  /** Milliseconds until the next one of these definitions is due; negative: since then. `undefined`: none will be. */
   nextDue(definitions: readonly string[]): Promise<number | undefined>
   list(filter: SagaFilter, page: SagaPage): Promise<readonly SagaRecord[]>
   /** How many of each definition have been due for so long; bounded. */

@@ -1,0 +1,190 @@
+import {
+  type Clock,
+  checkOptions,
+  type Duration,
+  describe,
+  milliseconds,
+  type Random,
+  systemClock,
+  telemetry,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import { Flow } from '../flow/index.ts'
+import { Breakers } from './breakers.ts'
+import { Calls } from './calls.ts'
+import { SagaClient } from './client.ts'
+import { type AnySaga, Saga } from './definition.ts'
+import { type DriveOptions, drive, driveError } from './drive.ts'
+import type { NewSaga, SagaDatabase } from './port.ts'
+import { SagaSource } from './source.ts'
+import type { SagaState } from './state.ts'
+import type { Work } from './work.ts'
+
+export interface SagaRunnerOptions<Tx> {
+  /** The database: `postgres({ pool, sagas: true })`. */
+  store: SagaDatabase<Tx>
+  /** Every definition that this process can run. Register old versions too, while there are instances of them. */
+  sagas: readonly AnySaga<Tx>[]
+  name?: string
+  /** How many sagas may be driven at once. Default 32. */
+  concurrency?: number
+  /** A runner that has not renewed its claims for so long is taken for dead. Default 10 min. */
+  lease?: Duration
+  /** The longest pause between two looks at the store; most of the time it is told. Default 2 min. */
+  poll?: Duration
+  /** How long steps may go on after a stop. Default 10 s. */
+  grace?: Duration
+  /** The most bytes of an input or of a result, as JSON. Default 1 MiB. */
+  maxBytes?: number
+  clock?: Clock
+  random?: Random
+}
+
+const OPTIONS = [
+  'store',
+  'sagas',
+  'name',
+  'concurrency',
+  'lease',
+  'poll',
+  'grace',
+  'maxBytes',
+  'clock',
+  'random',
+] as const
+
+/** Told when a saga ends or is held in this process; `error` is what a step was refused with. */
+export type Ending = (state: SagaState, error: unknown) => void
+
+/** How a runner is. */
+export interface SagaRunnerStatus {
+  readonly name: string
+  readonly state: 'running' | 'stopped' | 'draining'
+  /** Sagas being driven. */
+  readonly unsettled: number
+  /** Steps that fail for all sagas, and are waited for. */
+  readonly away: readonly string[]
+}
+
+/** Drives sagas: a flow whose source is what is due. Start as many as you like, in as many processes. */
+export class SagaRunner<Tx = unknown> extends Flow<Work> {
+  readonly #source: SagaSource
+  readonly #store: SagaDatabase<Tx>
+  readonly #options: DriveOptions
+  readonly #endings = new Map<string, Set<Ending>>()
+  readonly #breakers: Breakers
+  readonly #driven: Set<Work>
+  readonly #clock: Clock
+  #stopping = false
+
+  constructor(options: SagaRunnerOptions<Tx>) {
+    checkOptions('saga runner', options, OPTIONS)
+    const { store, name = 'sagas', clock = systemClock, random } = options
+    const sagas = registered(options.sagas)
+    const lease = milliseconds(options.lease ?? '10m', 'saga runner: lease')
+    const source = new SagaSource({ name, store: store.sagas, sagas, lease, clock })
+    const concurrency = wholeNumber('saga runner: concurrency', options.concurrency ?? 32)
+    const poll = { base: Math.min(1000, milliseconds(options.poll ?? '2m')), max: options.poll ?? '2m' }
+    const driven = new Set<Work>()
+    super({
+      name,
+      from: source,
+      // Each call of a step has its own limit, and no saga is ever given up by the flow.
+      step: { each: (work, signal) => this.#drive(work, signal) },
+      timeout: false,
+      concurrency,
+      // What is claimed and not driven would be taken over, and suspected, when this process dies.
+      buffer: { count: concurrency },
+      poll,
+      clock,
+      ...(options.grace === undefined ? {} : { grace: options.grace }),
+      ...(random === undefined ? {} : { random }),
+    })
+    this.#source = source
+    this.#store = store
+    this.#driven = driven
+    this.#clock = clock
+    this.#breakers = new Breakers(clock, random)
+    this.#options = {
+      db: store as SagaDatabase,
+      clock,
+      calls: new Calls(clock),
+      breakers: this.#breakers,
+      most: wholeNumber('saga runner: maxBytes', options.maxBytes ?? 1024 * 1024),
+      stopping: () => this.#stopping,
+      live: () => source.session?.live() === true,
+      told: (work) => this.#tell(work),
+    }
+  }
+
+  /** To start, run, find and cancel sagas of this definition. */
+  client<Start, Input, Results>(saga: Saga<Start, Input, Results, Tx>): SagaClient<Start, Input, Results, Tx> {
+    return new SagaClient(saga, this.#store, { runner: this, maxBytes: this.#options.most, clock: this.#clock })
+  }
+
+  status(): SagaRunnerStatus {
+    const state = this.#stopping ? 'draining' : this.started ? 'running' : 'stopped'
+    return { name: this.name, state, unsettled: this.#driven.size, away: this.#breakers.open }
+  }
+
+  /** Steps that are going on may finish; what comes behind them is given back at once. */
+  override async stop(): Promise<void> {
+    this.#stopping = true
+    try {
+      await super.stop()
+    } finally {
+      this.#stopping = false
+    }
+  }
+
+  /** Inserts a saga and drives it here. `false`: there is one of that id; `undefined`: this runner is not at work. */
+  async begin(saga: AnySaga, made: Omit<NewSaga, 'runner' | 'wakeIn'>): Promise<boolean | undefined> {
+    const { session } = this.#source
+    if (!this.started || this.#stopping || session === undefined || session.lost.aborted) return undefined
+    return (await session.begin(saga, made)) !== undefined
+  }
+
+  /** Calls `ending` once this saga ends or is held here; returns the way to forget it. */
+  listen(id: string, ending: Ending): () => void {
+    const endings = this.#endings.get(id) ?? new Set()
+    this.#endings.set(id, endings.add(ending))
+    return () => {
+      endings.delete(ending)
+      if (endings.size === 0 && this.#endings.get(id) === endings) this.#endings.delete(id)
+    }
+  }
+
+  #tell({ id, state, refusal }: Work): void {
+    for (const ending of this.#endings.get(id) ?? []) ending(state, refusal)
+  }
+
+  async #drive(work: Work, signal: AbortSignal): Promise<void> {
+    this.#driven.add(work)
+    try {
+      await drive(work, signal, this.#options)
+    } catch (error) {
+      telemetry.warning.publish({
+        where: `saga ${work.id}`,
+        message: `it could not be driven: ${describe(String(error))}`,
+      })
+      throw await driveError(work, error)
+    } finally {
+      this.#driven.delete(work)
+    }
+  }
+}
+
+function registered(sagas: readonly AnySaga[]): ReadonlyMap<string, AnySaga> {
+  if (!Array.isArray(sagas) || sagas.length === 0 || !sagas.every((one) => one instanceof Saga)) {
+    throw new WaybillError('INVALID_OPTION', 'saga runner: give the sagas it runs: sagas: [fulfilment]')
+  }
+  const versions = new Set<string>()
+  for (const { name, version, steps } of sagas) {
+    if (steps.length === 0) throw new WaybillError('INVALID_OPTION', `saga ${name}: it has no steps`)
+    const known = `${name}@${version}`
+    if (versions.has(known)) throw new WaybillError('INVALID_OPTION', `saga runner: there are two of ${known}`)
+    versions.add(known)
+  }
+  return new Map(sagas.map((one) => [one.definition, one]))
+}

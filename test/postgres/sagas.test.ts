@@ -1,0 +1,298 @@
+import pg from 'pg'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { systemClock, uuidv7 } from '../../src/core/index.ts'
+import { type Clock, Reject, Unavailable } from '../../src/index.ts'
+import { type Postgres, postgres } from '../../src/postgres/index.ts'
+import {
+  type AnySaga,
+  type SagaClient,
+  type SagaDatabase,
+  SagaRunner,
+  type SagaRunnerOptions,
+  saga,
+} from '../../src/saga/index.ts'
+import { describeWith, type FreshDatabase, freshDatabase } from '../support/services.ts'
+import { eventually } from '../support/wait.ts'
+
+const undo = () => {}
+const three = (last: () => unknown = () => 3) =>
+  saga<{ n: number }>('three', { version: 1 })
+    .step('a', () => 1, { undo })
+    .step('b', () => 2, { undo })
+    .step('c', last, { undo })
+
+describeWith(['postgres'], 'sagas in PostgreSQL', () => {
+  let database: FreshDatabase
+  let pool: pg.Pool
+  let db: Postgres<pg.PoolClient>
+  const writes: string[] = []
+  const runners: SagaRunner<pg.PoolClient>[] = []
+
+  beforeAll(async () => {
+    database = await freshDatabase('postgres')
+    pool = new pg.Pool({ connectionString: database.url, max: 20 })
+    pool.on('error', () => {})
+    pool.on('connect', (client) => {
+      const send = client.query.bind(client) as (...args: unknown[]) => Promise<pg.QueryResult>
+      client.query = ((...args: unknown[]) => {
+        const [given] = args
+        const text = typeof given === 'string' ? given : ((given as { text?: string })?.text ?? '')
+        const answer = send(...args)
+        if (/^WITH saga AS/.test(text) || text === 'COMMIT') writes.push(text.slice(0, 40))
+        if (/^WITH now AS/.test(text))
+          answer.then(
+            (result) => result.rowCount && writes.push('claim'),
+            () => {},
+          )
+        return answer
+      }) as typeof client.query
+    })
+    db = postgres({ pool, sagas: true })
+    await db.migrate()
+  })
+
+  afterAll(async () => {
+    await Promise.all(runners.map((runner) => runner.stop()))
+    await pool.end()
+    await database.drop()
+  })
+
+  function runnerOf(sagas: readonly AnySaga[], options: Partial<SagaRunnerOptions<pg.PoolClient>> = {}) {
+    const runner = new SagaRunner<pg.PoolClient>({ store: db, sagas, ...options })
+    runners.push(runner)
+    return runner
+  }
+
+  const clientOf = (runner: SagaRunner<pg.PoolClient>, one: AnySaga) =>
+    runner.client(one as never) as SagaClient<unknown, unknown, Record<string, unknown>, pg.PoolClient>
+
+  /** Started, and its first look is over. */
+  async function started(sagas: readonly AnySaga[], options: Partial<SagaRunnerOptions<pg.PoolClient>> = {}) {
+    const runner = await runnerOf(sagas, options).start()
+    await clientOf(runner, sagas[0]!)
+      .run({ n: 0 })
+      .catch(() => {})
+    return runner
+  }
+
+  test('three steps in run() cost four commits, and no claim', async () => {
+    const one = three()
+    const runner = await started([one])
+    writes.length = 0
+    expect(await clientOf(runner, one).run({ n: 1 })).toEqual({ a: 1, b: 2, c: 3 })
+    expect(writes).toHaveLength(4)
+    await runner.stop()
+  })
+
+  test('a refused third step with two undos costs six', async () => {
+    const one = three(() => Promise.reject(new Reject('no')))
+    const runner = await started([one])
+    writes.length = 0
+    await expect(clientOf(runner, one).run({ n: 1 })).rejects.toThrow('no')
+    expect(writes).toHaveLength(6)
+    await runner.stop()
+  })
+
+  test('a saga that was started and claimed costs one more: the claim', async () => {
+    const one = three()
+    const runner = await started([one])
+    await eventually('the runner is idle', () => runner.status().unsettled === 0)
+    writes.length = 0
+    const id = await db.withTransaction((tx) => clientOf(runner, one).start(tx, { n: 1 }))
+    await clientOf(runner, one).result(id)
+    // COMMIT and the insert in it are one.
+    expect(writes.filter((text) => text !== 'COMMIT')).toHaveLength(5)
+    expect(writes).toContain('claim')
+    await runner.stop()
+  })
+
+  test('progress writes are HOT: at least 60 per cent of all updates', async () => {
+    const one = three()
+    const runner = await started([one])
+    const stats = async () => {
+      const { rows } = await pool.query(
+        `SELECT n_tup_upd::int AS all, n_tup_hot_upd::int AS hot FROM pg_stat_user_tables WHERE relname = 'saga_executions'`,
+      )
+      return rows[0] as { all: number; hot: number }
+    }
+    const before = await stats()
+    for (let i = 0; i < 100; i++) await clientOf(runner, one).run({ n: i })
+    await eventually('the statistics are there', async () => (await stats()).all - before.all >= 300)
+    const after = await stats()
+    expect((after.hot - before.hot) / (after.all - before.all)).toBeGreaterThan(0.6)
+    await runner.stop()
+  })
+
+  test('no connection is held while a step runs', async () => {
+    let free = 0
+    const one = saga('free', { version: 1 }).step('a', async () => {
+      free = pool.totalCount - pool.idleCount
+    })
+    const runner = await started([one])
+    await clientOf(runner, one).run({})
+    // Two of them hear and hold the idle flag.
+    expect(free).toBeLessThanOrEqual(2)
+    await runner.stop()
+  })
+
+  test('an idle runner hears of a saga with its commit', async () => {
+    const one = three()
+    const runner = await started([one])
+    await eventually('the runner is idle', () => runner.status().unsettled === 0)
+    const began = performance.now()
+    const id = await db.withTransaction((tx) => clientOf(runner, one).start(tx, { n: 1 }))
+    await clientOf(runner, one).result(id)
+    expect(performance.now() - began).toBeLessThan(900)
+    await runner.stop()
+  })
+
+  test('a transaction step and onEnd commit with the saga; when the answer to the COMMIT is lost, nothing happens twice', async () => {
+    await pool.query('CREATE TABLE confirmations (saga text, what text)')
+    let lose = true
+    const lossy: SagaDatabase<pg.PoolClient> = {
+      sagas: db.sagas,
+      async withTransaction(fn, options) {
+        const value = await db.withTransaction(fn, options)
+        if (lose) {
+          lose = false
+          throw new Unavailable('the connection broke before the answer to COMMIT', { code: 'COMMIT_UNKNOWN' })
+        }
+        return value
+      },
+    }
+    const put = (tx: pg.PoolClient, id: string, what: string) =>
+      tx.query('INSERT INTO confirmations VALUES ($1, $2)', [id, what])
+    const one = saga('confirm', { version: 1 })
+      .transaction('confirm', async (c, tx: pg.PoolClient) => {
+        await put(tx, c.id, 'confirmed')
+        return 'ok'
+      })
+      .step('ship', () => 'shipped')
+      .onEnd(async (c, tx) => {
+        await put(tx, c.id, c.status)
+      })
+    const runner = await runnerOf([one], { store: lossy }).start()
+    expect(await clientOf(runner, one).run({}, { id: 'lossy' })).toEqual({ confirm: 'ok', ship: 'shipped' })
+    const { rows } = await pool.query('SELECT what FROM confirmations')
+    expect(rows.map(({ what }) => what)).toEqual(['confirmed', 'completed'])
+    await runner.stop()
+  })
+
+  test('a write whose answer is lost is looked up, and the step is not run again', async () => {
+    let lose = 2
+    let calls = 0
+    const sagas: SagaDatabase<pg.PoolClient>['sagas'] = Object.assign(Object.create(db.sagas), {
+      insert: db.sagas.insert.bind(db.sagas),
+      load: db.sagas.load.bind(db.sagas),
+      claim: db.sagas.claim.bind(db.sagas),
+      extend: db.sagas.extend.bind(db.sagas),
+      nextDue: db.sagas.nextDue.bind(db.sagas),
+      overdue: db.sagas.overdue.bind(db.sagas),
+      listen: db.sagas.listen.bind(db.sagas),
+      async save(...args: Parameters<typeof db.sagas.save>) {
+        const written = await db.sagas.save(...args)
+        if (lose-- > 0) throw new Unavailable('the answer was lost')
+        return written
+      },
+    })
+    const one = saga('lost-answers', { version: 1 })
+      .step('a', () => ++calls)
+      .step('b', () => ++calls)
+    const store: SagaDatabase<pg.PoolClient> = {
+      sagas,
+      withTransaction: (fn, options) => db.withTransaction(fn, options),
+    }
+    const runner = await runnerOf([one], { store }).start()
+    expect(await clientOf(runner, one).run({})).toEqual({ a: 1, b: 2 })
+    await runner.stop()
+  })
+
+  test('a runner whose clock is an hour off claims, waits and takes over as any other', async () => {
+    for (const off of [-3_600_000, 3_600_000]) {
+      const clock: Clock = { ...systemClock, now: () => Date.now() + off }
+      let tries = 0
+      const one = saga(`clock${off > 0 ? 'ahead' : 'behind'}`, { version: 1 })
+        .sleep('pause', '50ms')
+        .step(
+          'a',
+          () => {
+            if (++tries === 1) throw new Error('reset')
+            return tries
+          },
+          { backoff: { min: '50ms', jitter: 0 } },
+        )
+      const runner = await runnerOf([one], { clock }).start()
+      const began = performance.now()
+      expect(await clientOf(runner, one).run({})).toMatchObject({ a: 2 })
+      expect(performance.now() - began).toBeLessThan(8000)
+      await runner.stop()
+    }
+  })
+
+  test('two claims and the runner racing a thousand times: one of them has it, and the rest change nothing', async () => {
+    const one = three()
+    const { definition, steps } = one
+    const state = { status: 'running' as const, held: undefined, error: undefined }
+    let kept = 0
+    for (let round = 0; round < 1000; round += 50) {
+      await Promise.all(
+        Array.from({ length: 50 }, async () => {
+          const id = uuidv7()
+          const runner = uuidv7()
+          const own = `${definition}-${id}`
+          const first = {
+            name: steps[0]!.name,
+            key: id,
+            status: 'pending' as const,
+            output: undefined,
+            executed: false,
+          }
+          const step = { ...first, attempts: 0, spent: 0, undos: 0, error: undefined }
+          const about = {
+            type: 'race',
+            definition: own,
+            aggregate: undefined,
+            tenant: undefined,
+            traceparent: undefined,
+          }
+          const made = { id, ...about, input: '{}', state: { id, ...state, steps: [step] }, wakeIn: 0, runner }
+          await db.sagas.insert(undefined, made)
+          const claim = () =>
+            db.sagas.claim({ definitions: [own], count: 1, takeovers: 1, runner: uuidv7(), lease: 60_000 })
+          const change = { id, version: 1, runner, state: made.state, steps: [], lease: 60_000, progress: true }
+          const [left, saved, right] = await Promise.all([
+            claim(),
+            db.sagas.save(undefined, { ...change, claim: 'keep', wakeIn: undefined }),
+            claim(),
+          ])
+          const winners = [...left, ...right]
+          if (saved) kept++
+          expect(winners.length + (saved ? 1 : 0)).toBe(1)
+          const record = await db.sagas.load(undefined, id)
+          expect(record?.runner).toBe(winners[0]?.saga.runner ?? runner)
+          expect(record?.version).toBe(2)
+        }),
+      )
+    }
+    expect(kept).toBeGreaterThan(0)
+    expect(kept).toBeLessThan(1000)
+  })
+
+  test('migrate() makes the tables only where sagas are asked for, under names of one’s own; down() keeps what is alive', async () => {
+    expect(() => postgres({ pool }).sagas).toThrow(/sagas: true/)
+    const named = postgres({
+      pool,
+      sagas: { table: 'flows', steps: 'flow_steps' },
+      outbox: { table: 'o2' },
+      inbox: { table: 'i2' },
+    })
+    expect(await named.migrate()).toContainEqual({ table: 'flows', from: 0, to: 1 })
+    const one = three()
+    const runner = await new SagaRunner({ store: named, sagas: [one] }).start()
+    expect(await runner.client(one).run({ n: 1 })).toMatchObject({ c: 3 })
+    await runner.stop()
+    await named.withTransaction((tx) => runner.client(one).start(tx, { n: 1 }))
+    await expect(named.migrations.down()).rejects.toThrow(/1 sagas that have not ended/)
+    await named.migrations.down({ discard: 'pending' })
+  })
+})
