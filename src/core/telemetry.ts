@@ -125,7 +125,11 @@ export interface TelemetryEvents {
   /** Intents whose time had come were decided, by outcome. */
   'due.decided': { due: string; enqueued: number; already: number; suppressed: number; other: number; failed: number }
   /** A step of a saga was called (`call`), and what came of it. One trace per saga: `traceparent` is what it was started with. */
-  'saga.step': SagaAbout & {
+  'saga.step': {
+    type: string
+    id: string
+    tenant: string | undefined
+    traceparent: string | undefined
     step: string
     call: 'run' | 'check' | 'undo'
     result: string
@@ -134,9 +138,22 @@ export interface TelemetryEvents {
     error: unknown
   }
   /** A saga has ended: completed, compensated or failed. `took` is the time since it was started. */
-  'saga.ended': SagaAbout & { status: string; took: number }
+  'saga.ended': {
+    type: string
+    id: string
+    tenant: string | undefined
+    traceparent: string | undefined
+    status: string
+    took: number
+  }
   /** A saga waits for a person. */
-  'saga.held': SagaAbout & { reason: string }
+  'saga.held': {
+    type: string
+    id: string
+    tenant: string | undefined
+    traceparent: string | undefined
+    reason: string
+  }
   /** A runner stopped without a word, and another has its saga now. `steps` are those known to be done. */
   'saga.taken_over': {
     type: string
@@ -154,13 +171,6 @@ export interface TelemetryEvents {
   'saga.overdue': { definition: string; count: number; registered: boolean; changed: boolean }
   /** Something a person should know: a setting that can lose data, a fallback that was taken. */
   warning: { where: string; message: string }
-}
-
-interface SagaAbout {
-  type: string
-  id: string
-  tenant: string | undefined
-  traceparent: string | undefined
 }
 
 export type TelemetryName = keyof TelemetryEvents

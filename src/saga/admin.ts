@@ -7,6 +7,7 @@ import type { SagaAudit, SagaDatabase, SagaFilter, SagaPage, SagaRecord, StepRec
 import type { Command } from './state.ts'
 import { resultsOf } from './work.ts'
 
+/** The store, and the definitions whose sagas people look after. */
 export interface SagaAdminOptions<Tx> {
   store: SagaDatabase<Tx>
   /** The definitions: what may be done with a saga depends on them. */

@@ -21,6 +21,7 @@ import type { SagaRunner } from './runner.ts'
 import { begun, type Command, isOver, type SagaState, type SagaStatus } from './state.ts'
 import { resultsOf } from './work.ts'
 
+/** What a saga is started with beside its input. */
 export interface StartOptions {
   /** The same id again starts nothing. A UUID, or any text of your own. Default: a new one. */
   id?: string
@@ -29,6 +30,7 @@ export interface StartOptions {
   traceparent?: string
 }
 
+/** How to wait for the end of a saga. */
 export interface WaitOptions {
   /** How long to wait. The saga goes on without the caller. Default 30 s. */
   timeout?: Duration

@@ -10,7 +10,7 @@ import {
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
-import { Flow } from '../flow/index.ts'
+import { Flow, type Status } from '../flow/index.ts'
 import { Breakers } from './breakers.ts'
 import { Calls } from './calls.ts'
 import { SagaClient } from './client.ts'
@@ -21,6 +21,7 @@ import { SagaSource } from './source.ts'
 import type { SagaState } from './state.ts'
 import type { Work } from './work.ts'
 
+/** What a runner runs, on what, and how. */
 export interface SagaRunnerOptions<Tx> {
   /** The database: `postgres({ pool, sagas: true })`. */
   store: SagaDatabase<Tx>
@@ -57,12 +58,8 @@ const OPTIONS = [
 /** Told when a saga ends or is held in this process; `error` is what a step was refused with. */
 export type Ending = (state: SagaState, error: unknown) => void
 
-/** How a runner is. */
-export interface SagaRunnerStatus {
-  readonly name: string
-  readonly state: 'running' | 'stopped' | 'draining'
-  /** Sagas being driven. */
-  readonly unsettled: number
+/** How a runner is. `unsettled` are the sagas it drives. */
+export type SagaRunnerStatus = Status & {
   /** Steps that fail for all sagas, and are waited for. */
   readonly away: readonly string[]
 }
@@ -123,9 +120,8 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
     return new SagaClient(saga, this.#store, { runner: this, maxBytes: this.#options.most, clock: this.#clock })
   }
 
-  status(): SagaRunnerStatus {
-    const state = this.#stopping ? 'draining' : this.started ? 'running' : 'stopped'
-    return { name: this.name, state, unsettled: this.#driven.size, away: this.#breakers.open }
+  override status(): SagaRunnerStatus {
+    return { ...super.status(), unsettled: this.#driven.size, away: this.#breakers.open }
   }
 
   /** Steps that are going on may finish; what comes behind them is given back at once. */
