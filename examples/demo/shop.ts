@@ -55,8 +55,8 @@ const { tell } = serve({
     const { rows } = await pglite.query<{ count: number }>('SELECT count(*)::int AS count FROM orders')
     counts.orders = rows[0]!.count
     // A short lease, so that the next relay need not wait for a minute after a kill.
-    const breaker = { min: '100ms', max: '400ms' } as const
-    relay = new Relay({ from: db.outbox, to: postTo(url as string), lease: '2s', breaker })
+    const outage = { min: '100ms', max: '400ms' } as const
+    relay = new Relay({ from: db.outbox, to: postTo(url as string), lease: '2s', outage })
     await relay.start()
   },
   takeOrders: (until) => takeOrders(until as number),

@@ -1,4 +1,5 @@
 import {
+  type BackoffOptions,
   type Clock,
   checkOptions,
   type Duration,
@@ -10,7 +11,7 @@ import {
   wholeNumber,
 } from '../core/index.ts'
 import type { Outcome } from './publisher.ts'
-import { type RetryOptions, type RetryPolicy, retryPolicy } from './retry-policy.ts'
+import { mergedRetry, type RetryOptions, type RetryPolicy, retryPolicy } from './retry-policy.ts'
 import type { Delivery, Source } from './source.ts'
 import type { Phase } from './worker.ts'
 
@@ -61,14 +62,18 @@ export interface FlowSettings {
   buffer?: { count?: number; bytes?: number }
   /** How many to ask for at first, growing to the step's size while they come full. Default 100. */
   take?: number
+  /** How a message that failed is tried again. */
   retry?: RetryOptions
+  /** The pause between probes while what the handlers need is down. Default 200 ms doubling to 30 s. */
+  outage?: BackoffOptions
   /**
    * How long a handler may take; then its signal aborts, and its message has failed (TIMEOUT). Default: the source's, or
    * 30 s; 60 s for a batch, which is `down` then. `false`: as long as it takes, even for ever.
    */
   timeout?: Duration | false
-  /** How long to wait when there was nothing, doubling from `base` to `max` while there is nothing. */
-  poll?: { base?: Duration; max?: Duration }
+  /** How long to wait when there was nothing, doubling to `maxPoll` while there is nothing. Default 1 s and 5 s. */
+  poll?: Duration
+  maxPoll?: Duration
   /** How long what is in flight may go on after a stop. Default 10 s. */
   grace?: Duration
   clock?: Clock
@@ -88,8 +93,10 @@ export const FLOW_SETTINGS = [
   'buffer',
   'take',
   'retry',
+  'outage',
   'timeout',
   'poll',
+  'maxPoll',
   'grace',
   'clock',
   'random',
@@ -117,7 +124,6 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
   const where = `flow ${options?.name}`
   checkOptions(where, options, ['name', 'from', 'step', 'phase', ...FLOW_SETTINGS])
   checkOptions(`${where}: buffer`, options.buffer, ['count', 'bytes'])
-  checkOptions(`${where}: poll`, options.poll, ['base', 'max'])
   checkSource(where, options.from)
   const size = batchSize(where, options.step)
   const defaults = options.from.defaults ?? {}
@@ -126,8 +132,8 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
   const window = size * concurrency
   const count = options.buffer?.count ?? window + Math.max(size, concurrency)
   const take = wholeNumber(`${where}: take`, options.take ?? 100)
-  const base = milliseconds(options.poll?.base ?? '1s', `${where}: poll.base`)
-  const max = milliseconds(options.poll?.max ?? '5s', `${where}: poll.max`)
+  const base = milliseconds(options.poll ?? '1s', `${where}: poll`)
+  const max = milliseconds(options.maxPoll ?? '5s', `${where}: maxPoll`)
   return {
     concurrency,
     window,
@@ -139,7 +145,7 @@ export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>)
     enough: 'batch' in options.step && options.step.ordered ? Number.POSITIVE_INFINITY : Math.max(8, count >> 4),
     poll: { base, max: Math.max(base, max) },
     grace: milliseconds(options.grace ?? '10s', `${where}: grace`),
-    retry: retryPolicy(`${where}: retry`, withAttempts(options.retry, defaults.attempts), options.random),
+    retry: retryPolicy(where, mergedRetry(defaults.retry, options.retry), options.outage, options.random),
     timeout: timeLimit(where, options.timeout, 'each' in options.step ? (defaults.timeout ?? EACH) : BATCH),
   }
 }
@@ -159,10 +165,6 @@ function timeLimit(where: string, given: Duration | false | undefined, usual: nu
 /** How long one message may take, and a batch, which is longer than publishers give themselves. In milliseconds. */
 const EACH = 30_000
 const BATCH = 60_000
-
-function withAttempts(retry: RetryOptions | undefined, attempts: number | undefined): RetryOptions | undefined {
-  return attempts === undefined || retry?.attempts !== undefined ? retry : { ...retry, attempts }
-}
 
 function checkSource(where: string, from: unknown): void {
   if (typeof (from as Partial<Source> | undefined)?.open === 'function') return

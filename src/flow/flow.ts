@@ -115,7 +115,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       } catch (error) {
         if (signal.aborted) return
         failures++
-        const retryIn = Math.max(this.#limits.retry.breaker(failures), pauseAfter(error))
+        const retryIn = Math.max(this.#limits.retry.outage(failures), pauseAfter(error))
         this.condition.hinder('open', 'failing', errorSummary(error), retryIn)
         telemetry['flow.open_failed'].publish({ flow: this.name, error: asError(error), retryIn })
         await this.clock.sleep(retryIn, signal)
@@ -136,7 +136,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       for (const cause of ['take', 'breaker', 'settle', 'aside']) this.condition.clear(cause)
       // One that is lost again and again without having moved anything must not be opened in a hot loop.
       failures = pump.hand.tally.done > 0 ? 1 : failures + 1
-      const retryIn = this.#limits.retry.breaker(failures)
+      const retryIn = this.#limits.retry.outage(failures)
       this.condition.hinder('open', 'failing', errorSummary(session.lost.reason), retryIn)
       await this.clock.sleep(retryIn, signal)
     }
@@ -247,7 +247,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       } catch (error) {
         if (over.aborted) return
         failures++
-        const retryIn = this.#limits.retry.breaker(failures)
+        const retryIn = this.#limits.retry.outage(failures)
         unproven = true
         this.condition.hinder('take', 'failing', errorSummary(error), retryIn)
         telemetry['flow.take_failed'].publish({ flow: this.name, error: asError(error), retryIn })

@@ -79,7 +79,7 @@ export class Hand<D extends Delivery<Message>> {
     this.handled = new Handled(flow, clock)
     this.#onReady = onReady
     this.#onSettled = onSettled
-    this.#settler = new Settler(flow, session, clock, retry.breaker, condition, {
+    this.#settler = new Settler(flow, session, clock, retry.outage, condition, {
       settled: (batch, written) => this.#settled(batch, written),
       condemned: (delivery, before, reason) => this.#condemned(delivery, before, reason),
       aside: (delivery, settlement) => this.#putAside(delivery, settlement),

@@ -32,7 +32,7 @@ export {
   type PublishFunction,
   publisherOf,
 } from './publisher.ts'
-export type { RetryOptions } from './retry-policy.ts'
+export { checkRetry, mergedRetry, RETRY_DEFAULTS, type RetryOptions } from './retry-policy.ts'
 export { type RunOptions, run, shutdownSignal } from './run.ts'
 export {
   type Delivery,

@@ -136,7 +136,7 @@ export class Pump<D extends Delivery<Message>> {
 
   /** A marked one must make room, and cannot be charged. It waits as long as a pause may be: others are to come in. */
   #leaves(run: readonly D[], error: unknown, began: number): void {
-    const after = this.#settings.retry.breaker(LONGEST)
+    const after = this.#settings.retry.outage(LONGEST)
     this.hand.fail(run, { kind: 'failed', error, charged: false, after }, began)
   }
 

@@ -15,14 +15,30 @@ import {
 import type { Outcome } from './publisher.ts'
 import type { Settlement } from './source.ts'
 
-/** How often, and after which pauses, a message that failed is tried again. */
+/** Every default of trying again, in one place. Other files name it here instead of repeating the number. */
+export const RETRY_DEFAULTS = {
+  /** Tries of one message in all, in any flow. */
+  attempts: 25,
+  /** The same for a queue of RabbitMQ, where each retry is a copy that waits in a queue of its own. */
+  queueAttempts: 5,
+  /** How many crashes of its consumers a message of NATS, Kafka or Redis Streams survives. */
+  maxCrashes: 25,
+  /** Calls of a handler by the middleware `repeat`, all within one try. */
+  repeats: 3,
+  /** The pause between two tries of one message. */
+  backoff: { min: '1s', max: '60s', jitter: '200ms' },
+  /** The pause between two probes of what is down. */
+  outage: { min: '200ms', max: '30s' },
+  /** What becomes of a key whose message is dead. */
+  deadKey: 'block',
+} as const
+
+/** How one message is tried again. The same wherever something is: flows, consumers, relays, sources with limits of their own. */
 export interface RetryOptions {
   /** How often a message is tried in all. Default 25. */
   attempts?: number
   /** The pause between tries of one message. Default 1 s doubling to 60 s, with up to 200 ms of jitter. */
   backoff?: BackoffOptions
-  /** The pause between probes while the destination is down. Default 200 ms doubling to 30 s. */
-  breaker?: BackoffOptions
   /** What an error means. */
   classify?: Classify
   /** What becomes of a key whose message is dead: wait for a person (`block`, default), or go on without it. */
@@ -32,20 +48,25 @@ export interface RetryOptions {
 /** What a failure costs, decided in one place for every flow. */
 export interface RetryPolicy {
   readonly classify: Classify
-  readonly breaker: Backoff
+  readonly outage: Backoff
   readonly deadKey: 'block' | 'continue'
   decide(attempts: number, outcome: Exclude<Outcome, { kind: 'ok' }>): Settlement
 }
 
-export function retryPolicy(where: string, options: RetryOptions = {}, random?: Random): RetryPolicy {
-  checkOptions(where, options, ['attempts', 'backoff', 'breaker', 'classify', 'deadKey'])
-  const limit = wholeNumber(`${where}.attempts`, options.attempts ?? 25)
+export function retryPolicy(
+  where: string,
+  options: RetryOptions = {},
+  outage?: BackoffOptions,
+  random?: Random,
+): RetryPolicy {
+  checkRetry(`${where}: retry`, options)
+  const limit = wholeNumber(`${where}: retry.attempts`, options.attempts ?? RETRY_DEFAULTS.attempts)
   const jittered = random === undefined ? {} : { random }
-  const delay = backoff(options.backoff, `${where}.backoff`, jittered)
+  const delay = backoff(options.backoff, `${where}: retry.backoff`, { ...RETRY_DEFAULTS.backoff, ...jittered })
   return {
     classify: classifier(options.classify),
-    breaker: backoff(options.breaker, `${where}.breaker`, { min: '200ms', max: '30s', ...jittered }),
-    deadKey: oneOf(`${where}.deadKey`, options.deadKey ?? 'block', ['block', 'continue']),
+    outage: backoff(outage, `${where}: outage`, { ...RETRY_DEFAULTS.outage, ...jittered }),
+    deadKey: oneOf(`${where}: retry.deadKey`, options.deadKey ?? RETRY_DEFAULTS.deadKey, ['block', 'continue']),
     decide(attempts, { kind, error, ...rest }) {
       if (kind === 'rejected') return { kind: 'dead', reason: errorSummary(error), error }
       const { after, charged = true } = rest as { after?: number; charged?: boolean }
@@ -56,6 +77,17 @@ export function retryPolicy(where: string, options: RetryOptions = {}, random?: 
       return { kind: 'retry', after: Math.min(pause, LONGEST_DELAY), error, charged }
     },
   }
+}
+
+/** The second decides where it says anything; an option that is undefined says nothing. */
+export function mergedRetry(usual: RetryOptions | undefined, given: RetryOptions | undefined): RetryOptions {
+  const said = Object.entries(given ?? {}).filter(([, value]) => value !== undefined)
+  return { ...usual, ...Object.fromEntries(said) }
+}
+
+/** Names that are none of its options are refused, with a suggestion. */
+export function checkRetry(where: string, options: RetryOptions | undefined): void {
+  checkOptions(where, options, ['attempts', 'backoff', 'classify', 'deadKey'] satisfies (keyof RetryOptions)[])
 }
 
 /** A publisher may ask for any delay. What is no number is not heard. */

@@ -1,4 +1,5 @@
 import { type Local, local, type Message, type RawMessage } from '../core/index.ts'
+import type { RetryOptions } from './retry-policy.ts'
 
 /**
  * What becomes of a delivery. The words are the same for every source.
@@ -116,8 +117,7 @@ export interface SourceFeatures {
 /** What is usual for a kind of source. A flow does so unless its own options say otherwise. */
 export interface SourceDefaults {
   readonly concurrency?: number
-  /** How often a message is tried in all. */
-  readonly attempts?: number
+  readonly retry?: RetryOptions
   /** How long one message may take, in milliseconds. */
   readonly timeout?: number
 }

@@ -232,7 +232,7 @@ export class Breaker {
   pause(error: unknown): number {
     const { flow, window, retry, clock, condition } = this.#settings
     const { failures, era } = window
-    const pause = Math.max(retry.breaker(Math.max(1, failures)), pauseAfter(error))
+    const pause = Math.max(retry.outage(Math.max(1, failures)), pauseAfter(error))
     const retryIn = window.doubtful ? Math.min(pause, SHORT) : pause
     if (failures === 0) return retryIn
     this.paused = true

@@ -1,6 +1,5 @@
 import {
   type BackoffOptions,
-  type Classify,
   type Clock,
   checkOptions,
   type Duration,
@@ -16,6 +15,7 @@ import {
 } from '../core/index.ts'
 import {
   checkOutcomes,
+  checkRetry,
   type Delivery,
   Flow,
   Parent,
@@ -23,6 +23,8 @@ import {
   type Publisher,
   type PublisherLike,
   publisherOf,
+  RETRY_DEFAULTS,
+  type RetryOptions,
   type Source,
   type Tally,
   Task,
@@ -51,14 +53,13 @@ export interface RelayOptions {
   maxPoll?: Duration
   /** How long the right to settle lasts without being renewed. Default 60 s. */
   lease?: Duration
-  /** How often an event is tried before it is dead. Default 25. */
-  attempts?: number
-  /** Between tries of one event. Default 1 s doubling to 60 s, and up to 200 ms more. */
-  backoff?: BackoffOptions
+  /**
+   * How an event is tried again, before it is dead, and what becomes of its key then. `classify` says what an error of a
+   * plain function given as `to` means; a publisher says so itself.
+   */
+  retry?: RetryOptions
   /** Between probes while the destination is down. Default 200 ms doubling to 30 s. */
-  breaker?: BackoffOptions
-  /** What becomes of a key whose event is dead: wait for a person (`block`, default), or go on without it. */
-  deadKey?: 'block' | 'continue'
+  outage?: BackoffOptions
   /** Removes events once they are published, instead of keeping them for the cleaner. */
   deleteOnPublish?: boolean
   /** Be woken by writers, beside polling. Default true. */
@@ -67,8 +68,6 @@ export interface RelayOptions {
   timeout?: Duration | false
   /** How long what is being published may take when the relay is stopped. Default 10 s. */
   grace?: Duration
-  /** What an error of a plain function given as `to` means; a publisher says so itself. */
-  classify?: Classify
   clock?: Clock
   random?: Random
 }
@@ -85,20 +84,17 @@ export const RELAY_OPTIONS = [
   'poll',
   'maxPoll',
   'lease',
-  'attempts',
-  'backoff',
-  'breaker',
-  'deadKey',
+  'retry',
+  'outage',
   'deleteOnPublish',
   'wake',
   'timeout',
   'grace',
-  'classify',
   'clock',
   'random',
 ] as const
 
-/** What is meant where an option is not given. The backoff of retries and of the breaker is the flow's. */
+/** What is meant where an option is not given. Those of `retry` and `outage` are in RETRY_DEFAULTS. */
 export const RELAY_DEFAULTS = {
   reader: 'auto',
   shards: 1,
@@ -109,8 +105,6 @@ export const RELAY_DEFAULTS = {
   poll: '1s',
   maxPoll: '5s',
   lease: '60s',
-  attempts: 25,
-  deadKey: 'block',
   deleteOnPublish: false,
   wake: true,
   grace: '10s',
@@ -144,6 +138,7 @@ export class Relay extends Parent<Tally> {
   constructor(options: RelayOptions) {
     super(options?.clock)
     checkOptions('Relay', options, RELAY_OPTIONS)
+    checkRetry('Relay: retry', options?.retry)
     const { from, to, batch = RELAY_DEFAULTS.batch } = options ?? {}
     if (!isOutbox(from) && typeof from?.open !== 'function') {
       const text = 'it must be an outbox, such as postgres({ pool }).outbox, or a source'
@@ -151,7 +146,7 @@ export class Relay extends Parent<Tally> {
     }
     this.name = options.name ?? `relay ${options.from.name}`
     this.#options = options
-    this.#publisher = publisherOf(to, undefined, 'Relay: to', options.classify)
+    this.#publisher = publisherOf(to, undefined, 'Relay: to', options.retry?.classify)
     this.#lease = milliseconds(options.lease ?? RELAY_DEFAULTS.lease, 'Relay: lease')
     if (this.#lease < 100)
       throw new WaybillError('INVALID_OPTION', `Relay: lease: ${this.#lease} ms is too short; give at least 100 ms`)
@@ -162,10 +157,10 @@ export class Relay extends Parent<Tally> {
       reader: oneOf('Relay: reader', options.reader ?? RELAY_DEFAULTS.reader, READERS),
       shards: wholeNumber('Relay: shards', options.shards ?? RELAY_DEFAULTS.shards, { max: 64 }),
       lease: this.#lease,
-      deadKey: oneOf('Relay: deadKey', options.deadKey ?? RELAY_DEFAULTS.deadKey, ['block', 'continue']),
+      deadKey: oneOf('Relay: retry.deadKey', options.retry?.deadKey ?? RETRY_DEFAULTS.deadKey, ['block', 'continue']),
       deletes: options.deleteOnPublish ?? RELAY_DEFAULTS.deleteOnPublish,
       wake: options.wake ?? RELAY_DEFAULTS.wake,
-      attempts: wholeNumber('Relay: attempts', options.attempts ?? RELAY_DEFAULTS.attempts),
+      attempts: wholeNumber('Relay: retry.attempts', options.retry?.attempts ?? RETRY_DEFAULTS.attempts),
       clock: this.clock,
     }
     this.#reader = isOutbox(from) ? from.reader(settings) : readerOf(from, options)
@@ -289,8 +284,8 @@ export class Relay extends Parent<Tally> {
   }
 
   #flow(source: Source): Flow {
-    const { batch, concurrency, poll, maxPoll, grace, attempts, deadKey } = { ...RELAY_DEFAULTS, ...this.#given() }
-    const { backoff, breaker, classify, timeout, clock, random } = this.#options
+    const { batch, concurrency, poll, maxPoll, grace } = { ...RELAY_DEFAULTS, ...this.#given() }
+    const { retry, outage, timeout, clock, random } = this.#options
     const publisher = this.#publisher
     return new Flow({
       name: source.name,
@@ -309,16 +304,12 @@ export class Relay extends Parent<Tally> {
       },
       take: Math.min(batch, this.#maxBatch),
       concurrency,
-      poll: { base: poll, max: maxPoll },
+      poll,
+      maxPoll,
       grace,
       ...(timeout === undefined ? {} : { timeout }),
-      retry: {
-        attempts,
-        deadKey,
-        ...(backoff === undefined ? {} : { backoff }),
-        ...(breaker === undefined ? {} : { breaker }),
-        ...(classify === undefined ? {} : { classify }),
-      },
+      ...(retry === undefined ? {} : { retry }),
+      ...(outage === undefined ? {} : { outage }),
       ...(clock === undefined ? {} : { clock }),
       ...(random === undefined ? {} : { random }),
     })

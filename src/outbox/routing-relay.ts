@@ -10,6 +10,7 @@ import {
   warnOnce,
 } from '../core/index.ts'
 import {
+  mergedRetry,
   OK,
   type Outcome,
   Parent,
@@ -32,7 +33,7 @@ export interface Destination extends Omit<RelayOptions, 'from' | 'clock' | 'rand
 export interface RoutingRelayOptions extends Omit<RelayOptions, 'from' | 'to' | 'deleteOnPublish'> {
   /** An outbox with a branch for each destination. */
   from: BranchingOutbox
-  /** The destinations, by name: publishers, or `{ to: publisher, attempts: 10 }` for settings of their own. */
+  /** The destinations, by name: publishers, or `{ to: publisher, retry: { attempts: 10 } }` for settings of their own. */
   to: Readonly<Record<string, PublisherLike | Destination>>
   routes: RouteTable
   /**
@@ -59,7 +60,7 @@ export interface RoutingTally {
  * 1. one relay moves events out of the outbox, each into the branches of its destinations, in one transaction;
  * 2. for each destination a relay of its own publishes what its branch holds.
  *
- * So each destination has its own order per key, attempts, breaker and dead events, and none waits for another. The
+ * So each destination has its own order per key, attempts, outages and dead events, and none waits for another. The
  * order of a key is that of the outbox in every branch, since events are moved in it.
  */
 export class RoutingRelay extends Parent<RoutingTally> {
@@ -90,11 +91,12 @@ export class RoutingRelay extends Parent<RoutingTally> {
     const senders = Object.entries(to).map(([destination, given]) => {
       const own: Destination = isPublisher(given) ? { to: given } : given
       checkOptions(`RoutingRelay: to.${destination}`, own, DESTINATION_OPTIONS)
-      const classify = own.classify ?? options.classify
-      const publisher = publisherOf(own.to, destination, `RoutingRelay: to.${destination}`, classify)
+      const retry = mergedRetry(settings.retry, own.retry)
+      const publisher = publisherOf(own.to, destination, `RoutingRelay: to.${destination}`, retry.classify)
       const relay = new Relay({
         ...settings,
         ...own,
+        retry,
         from: from.branch(destination),
         to: patient(publisher, destination),
       })

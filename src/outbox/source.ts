@@ -8,28 +8,29 @@ import {
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
-import type { Source } from '../flow/index.ts'
+import { RETRY_DEFAULTS, type RetryOptions, type Source } from '../flow/index.ts'
 import { type OutboxReader, READERS, type ReaderKind } from './reader.ts'
 
 export interface OutboxSourceOptions {
   /** Default `auto`, see Relay. */
   reader?: ReaderKind
   lease?: Duration
-  attempts?: number
-  deadKey?: 'block' | 'continue'
+  /** Those of the flow that reads it. */
+  retry?: Pick<RetryOptions, 'attempts' | 'deadKey'>
   deleteOnPublish?: boolean
   wake?: boolean
   clock?: Clock
 }
 
-const OPTIONS = ['reader', 'lease', 'attempts', 'deadKey', 'deleteOnPublish', 'wake', 'clock'] as const
+const OPTIONS = ['reader', 'lease', 'retry', 'deleteOnPublish', 'wake', 'clock'] as const
 
 /**
  * An outbox as a source like any other, for a router or a flow of one's own: what is acked is published, what is nacked
- * waits for its next try. `attempts` and `deadKey` must be those of the flow that reads it.
+ * waits for its next try. `retry` must be that of the flow that reads it.
  */
 export function outboxSource(outbox: OutboxReader, options: OutboxSourceOptions = {}): Source {
   checkOptions('outboxSource', options, OPTIONS)
+  checkOptions('outboxSource: retry', options.retry, ['attempts', 'deadKey'])
   if (typeof outbox?.reader !== 'function') {
     throw new WaybillError('INVALID_OPTION', 'outboxSource: give an outbox, such as postgres({ pool }).outbox')
   }
@@ -38,10 +39,13 @@ export function outboxSource(outbox: OutboxReader, options: OutboxSourceOptions 
     reader: kind,
     shards: 1,
     lease: milliseconds(options.lease ?? '60s', 'outboxSource: lease'),
-    deadKey: oneOf('outboxSource: deadKey', options.deadKey ?? 'block', ['block', 'continue']),
+    deadKey: oneOf('outboxSource: retry.deadKey', options.retry?.deadKey ?? RETRY_DEFAULTS.deadKey, [
+      'block',
+      'continue',
+    ]),
     deletes: options.deleteOnPublish ?? false,
     wake: options.wake ?? true,
-    attempts: wholeNumber('outboxSource: attempts', options.attempts ?? 25),
+    attempts: wholeNumber('outboxSource: retry.attempts', options.retry?.attempts ?? RETRY_DEFAULTS.attempts),
     clock: options.clock ?? systemClock,
   })
   return {

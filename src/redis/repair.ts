@@ -9,7 +9,7 @@ import {
   wholeNumber,
 } from '../core/index.ts'
 import { listOf, numberOf, textOf } from '../drivers/redis/redis.ts'
-import { Task } from '../flow/index.ts'
+import { RETRY_DEFAULTS, type RetryOptions, Task } from '../flow/index.ts'
 import { outboxScripts } from './scripts.ts'
 import type { Shard, Shards } from './shards.ts'
 
@@ -19,10 +19,8 @@ export interface RepairOptions {
   every?: Duration
   /** About how many entries one script looks at. Default 200. */
   batch?: number
-  /** As the relays have it: after so many attempts an entry whose lease was given up is parked. Default 25. */
-  attempts?: number
-  /** As the relays have it. Default `block`. */
-  deadKey?: 'block' | 'continue'
+  /** As the relays have it: after so many attempts an entry whose lease was given up is parked. */
+  retry?: Pick<RetryOptions, 'attempts' | 'deadKey'>
   /** How long a lease must have ended before it is given up here. Relays do it by themselves; default 1 minute. */
   patience?: Duration
   clock?: Clock
@@ -49,12 +47,14 @@ const PARTS = ['states', 'leased', 'pending', 'retrying', 'held', 'dead', 'sent'
  */
 export class OutboxRepair extends Task<Repaired> {
   constructor(name: string, shards: Shards, options: RepairOptions = {}) {
-    checkOptions('repair', options, ['every', 'batch', 'attempts', 'deadKey', 'patience', 'clock'])
-    const { every = '5m', clock = systemClock, deadKey = 'block' } = options
+    checkOptions('repair', options, ['every', 'batch', 'retry', 'patience', 'clock'])
+    checkOptions('repair: retry', options.retry, ['attempts', 'deadKey'])
+    const { every = '5m', clock = systemClock } = options
+    const { attempts = RETRY_DEFAULTS.attempts, deadKey = RETRY_DEFAULTS.deadKey } = options.retry ?? {}
     const settings = [
       wholeNumber('repair: batch', options.batch ?? 200, { max: 10_000 }),
-      wholeNumber('repair: attempts', options.attempts ?? 25),
-      oneOf('repair: deadKey', deadKey, ['block', 'continue']) === 'continue' ? 1 : 0,
+      wholeNumber('repair: retry.attempts', attempts),
+      oneOf('repair: retry.deadKey', deadKey, ['block', 'continue']) === 'continue' ? 1 : 0,
       milliseconds(options.patience ?? '1m', 'repair: patience'),
     ].map(String)
     super({ name: `repair ${name}`, every, clock, run: (signal) => repair(name, shards.all, settings, signal) })

@@ -51,7 +51,7 @@ function store(): Store {
 /** Consumes until SIGTERM. */
 export async function bill(from: Source, close: () => unknown, options: ConsumeOptions = {}): Promise<void> {
   const { billing, close: closeStore } = store()
-  await run(billing.consume(from, { poll: { base: 100, max: 500 }, ...options }), async () => {
+  await run(billing.consume(from, { poll: 100, maxPoll: 500, ...options }), async () => {
     await close()
     await closeStore()
   })

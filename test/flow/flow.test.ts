@@ -151,7 +151,7 @@ describe('when there is nothing', () => {
   it('waits longer and longer, up to poll.max, and shortly again after something came', async () => {
     const clock = new FakeClock()
     const store = new Store(clock)
-    const flow = flowOf(clock, store, { each: () => {} }, { poll: { base: 100, max: 1000 } })
+    const flow = flowOf(clock, store, { each: () => {} }, { poll: 100, maxPoll: 1000 })
     await flow.start()
     await clock.advance(10_000)
     const times = () => store.events.flatMap((event) => (event.kind === 'take' ? [event.at] : []))
@@ -177,7 +177,7 @@ describe('when there is nothing', () => {
         signal.addEventListener('abort', () => resolve())
       })
     }
-    const flow = flowOf(clock, store, { each: () => {} }, { poll: { base: 100, max: 400 } })
+    const flow = flowOf(clock, store, { each: () => {} }, { poll: 100, maxPoll: 400 })
     await flow.start()
     await clock.settle()
     store.add('a')
@@ -199,7 +199,7 @@ describe('when there is nothing', () => {
     store.wait = async () => {
       throw new Error('no listener')
     }
-    const flow = flowOf(clock, store, { each: () => {} }, { poll: { base: 1, max: 1 } })
+    const flow = flowOf(clock, store, { each: () => {} }, { poll: 1, maxPoll: 1 })
     await flow.start()
     await clock.advance(10_000)
     expect(store.events.filter(({ kind }) => kind === 'take').length).toBeLessThan(40)

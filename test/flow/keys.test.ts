@@ -77,7 +77,7 @@ describe('order per key', () => {
     const clock = new FakeClock()
     const store = new Store(clock).add('a1', 'a')
     const gate = new Gate()
-    const flow = flowOf(clock, store, { each: gate.each }, { poll: { base: 10, max: 10 } })
+    const flow = flowOf(clock, store, { each: gate.each }, { poll: 10, maxPoll: 10 })
     await flow.start()
     await clock.settle()
     // A slow take that looks at the table now, and answers after the retry of a1 is written.
@@ -113,7 +113,7 @@ describe('order per key', () => {
     const store = new Store(clock).add('a1', 'a')
     const gate = new Gate()
     const retry = { backoff: { min: 50, max: 50, jitter: 0 } }
-    const flow = flowOf(clock, store, { each: gate.each }, { poll: { base: 10, max: 10 }, retry })
+    const flow = flowOf(clock, store, { each: gate.each }, { poll: 10, maxPoll: 10, retry })
     const told = [deferred(), deferred()]
     store.before.settle = () => told[store.batches.length]?.promise
     await flow.start()
@@ -314,7 +314,7 @@ describe('a hot key', () => {
       }
       const batch = (deliveries: readonly Held[]) => Promise.all(deliveries.map(handle))
       const step = what === 'each' ? { each: handle } : { batch, size: 10, ordered: false }
-      const flow = flowOf(clock, store, step, { poll: { base: 5, max: 5 } })
+      const flow = flowOf(clock, store, step, { poll: 5, maxPoll: 5 })
       const began = clock.monotonic()
       await flow.start()
       const others = store.rows.filter(({ message }) => message.key !== 'hot')

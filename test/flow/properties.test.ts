@@ -119,7 +119,7 @@ describe('any keys, latencies and failures', () => {
         })
         store.before.settle = () => clock.sleep(1 + random.integer(10))
         const retry = { attempts: 1000, backoff: { min: 1, max: 50, jitter: 0 } }
-        const flow = flowOf(clock, store, checked, { ...options, retry, poll: { base: 5, max: 20 } })
+        const flow = flowOf(clock, store, checked, { ...options, retry, poll: 5, maxPoll: 20 })
         await flow.start()
         await clock.until(() => broken !== undefined || store.in('done').length === given.count)
         await stop(clock, flow)
@@ -161,7 +161,7 @@ describe('any keys, latencies and failures', () => {
             broken = error
           },
         )
-        const flow = flowOf(clock, table, step, { ...options, retry: { deadKey }, poll: { base: 5, max: 20 } })
+        const flow = flowOf(clock, table, step, { ...options, retry: { deadKey }, poll: 5, maxPoll: 20 })
         await flow.start()
         await clock.advance(5000)
         await stop(clock, flow)
@@ -216,7 +216,7 @@ describe('a stop at any moment', () => {
           store.before.settle = () => clock.sleep(1 + random.integer(10))
           store.before.take = () => clock.sleep(1 + random.integer(10))
           const retry = { attempts: 1000, backoff: { min: 1, max: 50, jitter: 0 } }
-          const flow = flowOf(clock, store, step, { ...options, grace, retry, poll: { base: 5, max: 20 } })
+          const flow = flowOf(clock, store, step, { ...options, grace, retry, poll: 5, maxPoll: 20 })
           await flow.start()
           await clock.advance(moment)
           await stop(clock, flow)
@@ -261,11 +261,13 @@ describe('the window', () => {
         const step = watch(wholeBatchDown(stepOf(given, handle, () => {})), (error) => {
           broken = error
         })
-        const retry = { attempts: 3, backoff: { min: 1, max: 10, jitter: 0 }, breaker: { min: 5, max: 50, jitter: 0 } }
+        const retry = { attempts: 3, backoff: { min: 1, max: 10, jitter: 0 } }
         const flow = flowOf(clock, store, step, {
           ...options,
           retry: { ...retry, deadKey: 'continue' },
-          poll: { base: 5, max: 10 },
+          outage: { min: 5, max: 50, jitter: 0 },
+          poll: 5,
+          maxPoll: 10,
         })
         await flow.start()
         await clock.until(() => {
@@ -313,11 +315,13 @@ describe('the window', () => {
               broken = error
             },
           )
-          const breaker = { min: 10, max: 1000, jitter: 0 }
+          const outage = { min: 10, max: 1000, jitter: 0 }
           const flow = flowOf(clock, store, step, {
             ...options,
-            retry: { attempts: 1, breaker },
-            poll: { base: 5, max: 20 },
+            retry: { attempts: 1 },
+            outage,
+            poll: 5,
+            maxPoll: 20,
           })
           await flow.start()
           await clock.until(() => broken !== undefined || store.in('done').length === given.count)

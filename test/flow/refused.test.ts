@@ -234,7 +234,7 @@ describe('a settlement that can never be written', () => {
     }
     // Another of the key comes while the source is being told of the first: it is to be given back.
     store.afterTake = () => clock.sleep(10)
-    const flow = flowOf(clock, store, { each }, { poll: { base: 5, max: 5 } })
+    const flow = flowOf(clock, store, { each }, { poll: 5, maxPoll: 5 })
     await flow.start()
     await clock.until(() => store.events.some(({ kind }) => kind === 'take'))
     store.add('a1', 'a').add('a2', 'a').add('a3', 'a')

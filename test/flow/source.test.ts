@@ -11,7 +11,7 @@ describe('a source in trouble', () => {
     store.before.open = () => {
       throw new Error('refused')
     }
-    const flow = flowOf(clock, store, { each: () => {} }, { retry: { breaker: { min: 200, max: 30_000, jitter: 0 } } })
+    const flow = flowOf(clock, store, { each: () => {} }, { outage: { min: 200, max: 30_000, jitter: 0 } })
     await flow.start()
     await clock.advance(60_000)
     // 0.2 + 0.4 + … + 25.6 s, then every 30 s.
@@ -63,7 +63,7 @@ describe('a source in trouble', () => {
     const from = Object.assign(Object.create(store), {
       open: async (signal: AbortSignal) => (++asked < 5 ? undefined : open(signal)),
     })
-    const flow = flowOf(clock, from, { each: () => {} }, { poll: { base: 1000 } })
+    const flow = flowOf(clock, from, { each: () => {} }, { poll: 1000 })
     await flow.start()
     await clock.advance(3500)
     expect(asked).toBe(4)

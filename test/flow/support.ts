@@ -241,8 +241,9 @@ export function flowOf(
   options: Partial<FlowOptions<Held>> = {},
 ): Flow<Held> {
   watching ??= recordTelemetry(['flow.settle_failed'])
-  const retry = { backoff: { jitter: 0 }, breaker: { jitter: 0 }, ...options.retry }
-  const flow = new Flow<Held>({ name: 'f', from, step, clock, random: seededRandom(1), ...options, retry })
+  const retry = { backoff: { jitter: 0 }, ...options.retry }
+  const usual = { outage: { jitter: 0 }, clock, random: seededRandom(1) }
+  const flow = new Flow<Held>({ name: 'f', from, step, ...usual, ...options, retry })
   flows.add(flow)
   return flow
 }

@@ -11,7 +11,7 @@ function storeWith(clock: FakeClock, defaults: SourceDefaults): Store {
 describe('what is usual for a source', () => {
   it('is what the flow does: so many at once, so many attempts, so long', async () => {
     const clock = new FakeClock()
-    const store = storeWith(clock, { concurrency: 3, attempts: 2, timeout: 500 }).addMany(5)
+    const store = storeWith(clock, { concurrency: 3, retry: { attempts: 2 }, timeout: 500 }).addMany(5)
     const signals: AbortSignal[] = []
     let most = 0
     let inside = 0
@@ -41,7 +41,7 @@ describe('what is usual for a source', () => {
 
   it('gives way to what the flow was told', async () => {
     const clock = new FakeClock()
-    const store = storeWith(clock, { concurrency: 3, attempts: 2, timeout: 500 }).addMany(10)
+    const store = storeWith(clock, { concurrency: 3, retry: { attempts: 2 }, timeout: 500 }).addMany(10)
     const gate = new Gate()
     const options = { concurrency: 4, retry: { attempts: 1 }, timeout: 2000 }
     const flow = flowOf(clock, store, { each: gate.each }, options)

@@ -141,7 +141,7 @@ describe('after a collective failure', () => {
       if (message.id === 'poison') for (const id of inside) killed.add(id)
       if (message.id === 'poison' || killed.delete(message.id)) throw new Unavailable('connection closed')
     }
-    const flow = flowOf(clock, store, { each }, { concurrency: 5, retry: { attempts: 3 }, poll: { base: 5, max: 5 } })
+    const flow = flowOf(clock, store, { each }, { concurrency: 5, retry: { attempts: 3 }, poll: 5, maxPoll: 5 })
     await flow.start()
     await clock.until(() => {
       if (store.in('ready').length < 10) store.add(`i${innocents++}`)
@@ -204,7 +204,7 @@ describe('some fail as if the destination were away, while others arrive', () =>
     const clock = new FakeClock()
     const store = new Store(clock).add('victim').add('a').add('b').add('poison').add('c')
     const gate = new Gate()
-    const flow = flowOf(clock, store, { each: gate.each }, { concurrency: 3, poll: { base: 1, max: 1 } })
+    const flow = flowOf(clock, store, { each: gate.each }, { concurrency: 3, poll: 1, maxPoll: 1 })
     await flow.start()
     await clock.settle()
     const away = () => new Unavailable('away')
@@ -251,7 +251,7 @@ describe('some fail as if the destination were away, while others arrive', () =>
       return deliveries.map(({ message }) => (isBad(message.id, given.every) ? down : { kind: 'ok' as const }))
     }
     const step = given.what === 'each' ? { each } : { batch, size: 10, ordered: false }
-    const flow = flowOf(clock, store, step, { poll: { base: 5, max: 50 }, retry: { attempts: 3 } })
+    const flow = flowOf(clock, store, step, { poll: 5, maxPoll: 50, retry: { attempts: 3 } })
     await flow.start()
     await clock.advance(given.seconds * 1000)
     expect(store.in('done').length).toBeGreaterThan(given.atLeast)

@@ -147,10 +147,10 @@ describe('an outbox in memory', () => {
       ],
       [{ from, to, batch: '5' }, 'Relay: batch: "5" is not allowed'],
       [{ from, to, maxBatch: 0 }, 'Relay: maxBatch: 0 is not allowed'],
-      [{ from, to, backoff: 5 }, 'retry.backoff: options must be an object, got 5'],
-      [{ from, to, backoff: { mn: 1 } }, 'retry.backoff: unknown option "mn"; did you mean "min"?'],
-      [{ from, to, breaker: '1s' }, 'retry.breaker: options must be an object, got "1s"'],
-      [{ from, to, breaker: { max: -1 } }, 'retry.breaker.max: -1 is not a duration'],
+      [{ from, to, retry: { backoff: 5 } }, 'retry.backoff: options must be an object, got 5'],
+      [{ from, to, retry: { backoff: { mn: 1 } } }, 'retry.backoff: unknown option "mn"; did you mean "min"?'],
+      [{ from, to, outage: '1s' }, 'outage: options must be an object, got "1s"'],
+      [{ from, to, outage: { max: -1 } }, 'outage.max: -1 is not a duration'],
     ]
     for (const [options, text] of refused) expect(() => new Relay(options as never), text).toThrow(text)
   })

@@ -103,7 +103,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a relay does not ask its classify',
     file: 'src/outbox/relay.ts',
-    find: "'Relay: to', options.classify)",
+    find: "'Relay: to', options.retry?.classify)",
     replace: "'Relay: to')",
     test: 'test/relay/publish-function.test.ts',
     expects: 'classify of a relay',

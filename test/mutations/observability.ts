@@ -38,8 +38,8 @@ export const mutations: Mutation[] = [
   {
     name: 'the pause that is told is shorter than the one that follows',
     file: 'src/flow/flow.ts',
-    find: 'Math.max(this.#limits.retry.breaker(failures), pauseAfter(error))',
-    replace: 'this.#limits.retry.breaker(failures)',
+    find: 'Math.max(this.#limits.retry.outage(failures), pauseAfter(error))',
+    replace: 'this.#limits.retry.outage(failures)',
     test: 'test/flow/told-pause.test.ts',
     expects: 'after a failed open',
   },

@@ -14,15 +14,15 @@ export const mutations: Mutation[] = [
   fault('an idle relay looks every 10 s in the end', "  maxPoll: '5s',", "  maxPoll: '10s',", 'doubling to 5 s'),
   fault('a relay asks for a lease of 30 s', "  lease: '60s',", "  lease: '30s',", 'lease of 60 s'),
   fault(
-    'a relay gives up after 20 attempts',
-    '{ ...RELAY_DEFAULTS, ...this.#given() }',
-    '{ ...RELAY_DEFAULTS, attempts: 20, ...this.#given() }',
+    'a relay gives up after 20 attempts whatever it was told',
+    '...(retry === undefined ? {} : { retry })',
+    'retry: { ...retry, attempts: 20 }',
     '25 attempts',
   ),
   fault(
     'a reader gives up after 20 attempts',
-    'options.attempts ?? RELAY_DEFAULTS.attempts',
-    'options.attempts ?? 20',
+    'options.retry?.attempts ?? RETRY_DEFAULTS.attempts',
+    'options.retry?.attempts ?? 20',
     '25 attempts',
   ),
   fault('a relay publishes one batch at a time', '  concurrency: 2,', '  concurrency: 1,', 'two batches at once'),
@@ -35,12 +35,12 @@ export const mutations: Mutation[] = [
     'keeps what it has published',
   ),
   {
-    ...fault('the pause between tries ends at 10 minutes', "options.max ?? '60s'", "options.max ?? '600s'", 'to 60 s'),
-    file: 'src/core/backoff.ts',
+    ...fault('the pause between tries ends at 10 minutes', "max: '60s'", "max: '600s'", 'to 60 s'),
+    file: 'src/flow/retry-policy.ts',
   },
   {
-    ...fault('the jitter of a pause is 1 s', "options.jitter ?? '200ms'", "options.jitter ?? '1s'", 'up to 200 ms'),
-    file: 'src/core/backoff.ts',
+    ...fault('the jitter of a pause is 1 s', "jitter: '200ms'", "jitter: '1s'", 'up to 200 ms'),
+    file: 'src/flow/retry-policy.ts',
   },
   {
     ...fault('probes of a destination end at 5 minutes', "max: '30s'", "max: '300s'", 'doubling to 30 s'),
@@ -51,7 +51,7 @@ export const mutations: Mutation[] = [
     file: 'src/outbox/source.ts',
   },
   {
-    ...fault('a relay looks as often as it likes', 'poll: { base: poll, max: maxPoll }', 'poll: {}', 'as often as'),
+    ...fault('a relay looks as often as it likes', '      poll,\n      maxPoll,\n', '', 'as often as'),
     test: 'test/postgres/polling.test.ts',
     needs: ['postgres'],
   },

@@ -76,8 +76,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a pooler is not noticed',
     file: 'src/drivers/sql/pg.ts',
-    find: 'client.processID !== row?.pid',
-    replace: 'false',
+    find: 'const pooled = client.processID != null && client.processID !== row?.pid',
+    replace: 'const pooled = false',
     test: broken,
     expects: 'behind a pooler',
     needs,

@@ -33,7 +33,7 @@ async function shop(kind: 'postgres' | 'postgres15', outbox: PostgresOutboxOptio
     /** Relays until nothing is left, and answers the numbers that arrived, by key. */
     async relay(): Promise<Record<string, number[]>> {
       const before = sink.messages.length
-      const relay = new Relay({ from: db.outbox, to: sink, backoff: { min: 0, jitter: 0 } })
+      const relay = new Relay({ from: db.outbox, to: sink, retry: { backoff: { min: 0, jitter: 0 } } })
       while ((await relay.runOnce()).taken > 0);
       await relay.stop()
       const byKey: Record<string, number[]> = {}

@@ -47,7 +47,7 @@ describe.each(['the same relay', 'another relay'])('behind a dead event, read by
 test('with deadKey: continue it waits for nobody', async () => {
   await t.enqueue(at(1, 'a'))
   t.sink.reject({ where: (message) => number(message) === 1, times: 1 })
-  const relay = t.relay({ deadKey: 'continue' })
+  const relay = t.relay({ retry: { deadKey: 'continue' } })
   await untilEmpty(relay)
   await t.enqueue([at(2, 'a'), at(3, 'a')])
   await untilEmpty(relay)

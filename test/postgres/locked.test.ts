@@ -42,7 +42,7 @@ test.each(['owner', 'lease'] as const)(
         return t.sink.publish(...given)
       },
     }
-    const relay = t.relay({ reader, lease, to, poll: '50ms', breaker: { min: 1, max: 5, jitter: 0 } })
+    const relay = t.relay({ reader, lease, to, poll: '50ms', outage: { min: 1, max: 5, jitter: 0 } })
     await relay.start()
     const published = (count: number) =>
       eventually(`${count} to be published`, async () => (await t.states())['published'] === count)

@@ -73,7 +73,7 @@ describe.each(READERS)('%s: what is written is something the table takes', (read
 
   test('a reason with NUL', async () => {
     await t.enqueue(numbered(1, 3))
-    await t.relay({ reader, attempts: 1, to: failing(new Error('a\0b')) }).runOnce()
+    await t.relay({ reader, retry: { attempts: 1 }, to: failing(new Error('a\0b')) }).runOnce()
     expect(await t.states()).toEqual({ dead: 1, published: 2 })
   })
 

@@ -52,7 +52,7 @@ describe('owner reader', () => {
   test('what is enqueued while its key waits joins the end of the key', async () => {
     await t.enqueue([at(1, 'a'), at(2, 'a')])
     t.sink.fail({ where: (message) => number(message) === 1, times: 2 })
-    const relay = t.relay({ backoff: { min: '1h', jitter: 0 } })
+    const relay = t.relay({ retry: { backoff: { min: '1h', jitter: 0 } } })
     await relay.runOnce()
     await t.enqueue([at(3, 'a')])
     await untilEmpty(relay)
@@ -91,7 +91,7 @@ describe('owner reader', () => {
   test('with deadKey: continue a key goes on without its dead event', async () => {
     await t.enqueue([at(1, 'a'), at(2, 'a'), at(3, 'a')])
     t.sink.fail({ where: (message) => number(message) === 1 })
-    await untilEmpty(t.relay({ deadKey: 'continue', attempts: 3 }))
+    await untilEmpty(t.relay({ retry: { deadKey: 'continue', attempts: 3 } }))
     expect(t.arrivals()).toEqual({ a: [2, 3] })
     expect(await t.states()).toEqual({ dead: 1, published: 2 })
   })
@@ -101,7 +101,7 @@ describe('owner reader', () => {
     t.sink.fail({
       error: new Error('refused {"n":1,"secret":"hunter2-hunter2-hunter2-hunter2-hunter2-hunter2-hunter2-hunter2"}'),
     })
-    await untilEmpty(t.relay({ attempts: 4 }))
+    await untilEmpty(t.relay({ retry: { attempts: 4 } }))
     const { rows } = await t.pool.query('SELECT state, attempts, last_error FROM outbox')
     expect(rows).toMatchObject([{ state: 'dead', attempts: 4 }])
     expect(rows[0].last_error).not.toContain('hunter2')

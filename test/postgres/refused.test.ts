@@ -14,7 +14,7 @@ afterEach(() => t.end())
 const READERS = ['owner', 'lease'] as const
 
 /** So that tries in vain take no time. */
-const breaker = { min: 1, max: 5, jitter: 0 }
+const outage = { min: 1, max: 5, jitter: 0 }
 
 /** Any UPDATE of the outbox for which `when` holds is refused with this SQLSTATE. */
 async function refuse(when: string, code: string): Promise<void> {
@@ -31,7 +31,7 @@ test.each(READERS)(
     await t.enqueue(Array.from({ length: 40 }, (_, n) => Placed({ n })))
     t.sink.fail({ where: (message) => number(message) === 7, error: new Error('bad') })
     const telemetry = recordTelemetry(['settlement.refused', 'message.dead'])
-    const tally = await t.relay({ reader, breaker }).runOnce()
+    const tally = await t.relay({ reader, outage }).runOnce()
     telemetry.stop()
     expect(tally).toMatchObject({ taken: 40, done: 39, dead: 1 })
     expect(await t.states()).toEqual({ published: 39, dead: 1 })
@@ -51,7 +51,7 @@ test.each(READERS.flatMap((reader) => ['23514', 'P0001'].map((code) => [reader, 
     await refuse(`OLD.payload->>'n' = '7' AND NEW.state <> 'leased'`, code)
     await t.enqueue(Array.from({ length: 40 }, (_, n) => Placed({ n })))
     const telemetry = recordTelemetry(['settlement.refused'])
-    const relay = t.relay({ reader, breaker, poll: '5ms', maxPoll: '5ms', grace: '100ms' })
+    const relay = t.relay({ reader, outage, poll: '5ms', maxPoll: '5ms', grace: '100ms' })
     const published = (count: number) =>
       eventually(`${count} to be published`, async () => (await t.states())['published'] === count)
     await relay.start()
@@ -114,7 +114,7 @@ test('owner: a failure that cannot be noted stops its key and no other, until it
   await t.enqueue([Placed({ n: 1 }, { key: 'b' }), Placed({ n: 2 }, { key: 'b' })])
   t.sink.fail({ where: (message) => number(message) === 0, times: 1 })
   // Fewer at once than wait behind the one that failed.
-  const relay = t.relay({ batch: 5, maxBatch: 5, breaker, poll: '5ms', maxPoll: '5ms' })
+  const relay = t.relay({ batch: 5, maxBatch: 5, outage, poll: '5ms', maxPoll: '5ms' })
   await relay.start()
   await eventually('the other key to be published', async () => (await t.states())['published'] === 2)
   expect(t.arrivals()).toEqual({ b: [1, 2] })
@@ -128,7 +128,7 @@ test.each(READERS)('%s: a row that can neither be read nor be called dead costs 
   await t.pool.query(`UPDATE outbox SET attributes = 'null' WHERE payload->>'n' = '7'`)
   await refuse(`OLD.payload->>'n' = '7' AND NEW.state <> 'leased'`, 'P0001')
   const telemetry = recordTelemetry(['settlement.refused'])
-  const relay = t.relay({ reader, breaker, poll: '5ms', maxPoll: '5ms' })
+  const relay = t.relay({ reader, outage, poll: '5ms', maxPoll: '5ms' })
   await relay.start()
   await eventually('the others to be published', async () => (await t.states())['published'] === 9)
   await relay.stop()

@@ -48,8 +48,8 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
       from: db.outbox,
       to: sink,
       reader,
-      attempts: 2,
-      backoff: { min: 0, jitter: 0 },
+      retry: { attempts: 2, backoff: { min: 0, jitter: 0 } },
+
       poll: '1h',
       maxPoll: '1h',
       lease: 900,
@@ -158,7 +158,7 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
       reader,
       batch: 600,
       lease: 3000,
-      breaker: { min: 10, max: 10, jitter: 0 },
+      outage: { min: 10, max: 10, jitter: 0 },
     })
     await relay.start()
     await until(

@@ -125,7 +125,7 @@ test('a relay publishes an event once whose row does not change', async () => {
   await t.pool.query(`CREATE FUNCTION ignore() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$`)
   await t.pool.query(`CREATE TRIGGER ignore ${IGNORED}`)
   const told = recordTelemetry(['flow.settle_failed'])
-  const relay = t.relay({ breaker: { min: 5, max: 5, jitter: 0 }, poll: '5ms', maxPoll: '5ms', grace: '10ms' })
+  const relay = t.relay({ outage: { min: 5, max: 5, jitter: 0 }, poll: '5ms', maxPoll: '5ms', grace: '10ms' })
   await relay.start()
   const { error } = await told.next('flow.settle_failed')
   await told.next('flow.settle_failed')

@@ -121,7 +121,8 @@ test('a handler that takes longer than the lease keeps its row', async () => {
   const slow = new Flow({
     name: 'slow',
     from: outboxSource(t.outbox, { reader: 'lease', lease: '300ms' }),
-    poll: { base: '50ms', max: '50ms' },
+    poll: '50ms',
+    maxPoll: '50ms',
     step: {
       each: async () => {
         calls++

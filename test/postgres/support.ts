@@ -23,7 +23,8 @@ export async function outboxOn(on: string | Parameters<typeof freshDatabase>[0] 
     outbox: db.outbox,
     sink,
     relay(options: Partial<RelayOptions> = {}): Relay {
-      const relay = new Relay({ from: db.outbox, to: sink, backoff: { min: 0, jitter: 0 }, ...options })
+      const retry = { backoff: { min: 0, jitter: 0 }, ...options.retry }
+      const relay = new Relay({ from: db.outbox, to: sink, ...options, retry })
       relays.push(relay)
       return relay
     },

@@ -104,7 +104,7 @@ test('an event that was alone in flight too often when relays died is told as de
   await t.enqueue(Placed({ n: 1 }, { tenant: 'acme' }))
   await killed(0)
   await t.pool.query(`UPDATE outbox_terms SET note = (SELECT event_id FROM outbox) WHERE shard = 0`)
-  await t.relay({ attempts: 1 }).runOnce()
+  await t.relay({ retry: { attempts: 1 } }).runOnce()
   await until(async () => (await t.states())['dead'] === 1)
   expect(telemetry.of('message.suspected')).toMatchObject([{ type: 'order.placed', tenant: 'acme', attempt: 1 }])
   expect(telemetry.of('message.dead')).toMatchObject([{ type: 'order.placed', tenant: 'acme', attempt: 1 }])

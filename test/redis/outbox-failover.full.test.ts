@@ -40,7 +40,7 @@ for (const [name, make] of Object.entries(topologies)) {
           lease: '3s',
           poll: '50ms',
           maxPoll: '200ms',
-          breaker: { min: 50, max: 500 },
+          outage: { min: 50, max: 500 },
         })
         const committed: Message[] = []
         const errors: unknown[] = []

@@ -226,7 +226,7 @@ for (const server of ['redis', 'redis6']) {
         for (let failures = 1; failures <= 4; failures++) {
           // Each time another relay.
           const backoff = { min: 40, max: 10_000, jitter: 0 }
-          const relay = relayOf(outbox, failing, { backoff })
+          const relay = relayOf(outbox, failing, { retry: { backoff } })
           const before = Date.now()
           await until('it is tried', async () => (await relay.runOnce()).taken > 0)
           const [entry] = await outbox.admin.list()
@@ -249,7 +249,7 @@ for (const server of ['redis', 'redis6']) {
             if (fails) throw new Error('refused')
             await to(message)
           },
-          { attempts: 2, backoff: { min: 1, max: 1, jitter: 0 } },
+          { retry: { attempts: 2, backoff: { min: 1, max: 1, jitter: 0 } } },
         )
         await until('it is dead', async () => {
           await relay.runOnce()
@@ -275,7 +275,7 @@ for (const server of ['redis', 'redis6']) {
       const to = async () => {
         if (failures-- > 0) throw new Error('refused')
       }
-      const relay = relayOf(outbox, to, { backoff: { min: 1, max: 1, jitter: 0 } })
+      const relay = relayOf(outbox, to, { retry: { backoff: { min: 1, max: 1, jitter: 0 } } })
       await until('it is sent', async () => (await relay.runOnce()).done > 0)
       const [entry] = await outbox.admin.list()
       expect(entry).toMatchObject({ state: 'published', attempts: 2, lastError: undefined })

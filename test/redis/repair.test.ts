@@ -136,7 +136,7 @@ for (const server of ['redis', 'redis6']) {
       const relay = new Relay({
         from: outbox as OutboxReader,
         to: async () => Promise.reject(new Error('no')),
-        attempts: 1,
+        retry: { attempts: 1 },
       })
       await relay.runOnce()
       await relay.stop()

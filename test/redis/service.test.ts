@@ -230,7 +230,7 @@ for (const server of ['redis', 'redis6']) {
           if (message.id === 'i2' && refusing) throw new Error('refused')
           got.push(`${topicOf(message)} ${message.id} ${message.key} ${message.tenant}`)
         },
-        backoff: { min: 10, max: 10, jitter: 0 },
+        retry: { backoff: { min: 10, max: 10, jitter: 0 } },
       })
       await until('one is left', async () => {
         await relay.runOnce()

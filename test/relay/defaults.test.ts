@@ -226,7 +226,12 @@ describe('a relay that is told so', () => {
   })
 
   test('gives its reader the lease and the attempts it is told', async () => {
-    const { told } = await started(0, publisher(OK), { lease: '9s', attempts: 3, reader: 'lease', wake: false })
+    const { told } = await started(0, publisher(OK), {
+      lease: '9s',
+      retry: { attempts: 3 },
+      reader: 'lease',
+      wake: false,
+    })
     expect(told).toMatchObject({ lease: 9000, attempts: 3, reader: 'lease', wake: false })
   })
 })

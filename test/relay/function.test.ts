@@ -12,7 +12,7 @@ test('a plain async function publishes: what it throws is the outcome of that me
   await t.enqueue([1, 2, 3, 4, 5].map((n) => Placed({ n })))
   const given: number[] = []
   const relay = t.relay({
-    backoff: { min: '1h', max: '1h', jitter: 0 },
+    retry: { backoff: { min: '1h', max: '1h', jitter: 0 } },
     to: async (message, signal) => {
       given.push(number(message))
       expect(signal).toBeInstanceOf(AbortSignal)

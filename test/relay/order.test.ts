@@ -77,8 +77,8 @@ async function overtaken(world: World, seed: number, options: Partial<RelayOptio
     const relay = new Relay({
       from: world.outbox,
       to,
-      attempts: 1000,
-      backoff: { min: 1, max: 20, jitter: 0 },
+      retry: { attempts: 1000, backoff: { min: 1, max: 20, jitter: 0 } },
+
       poll: 5,
       maxPoll: 20,
       lease: 3000,

@@ -34,7 +34,8 @@ async function rounds(to: RelayOptions['to'], count: number, options: Partial<Re
   const telemetry = recordTelemetry(['flow.paused'])
   const twenty = Array.from({ length: 20 }, (_, n) => Placed({ n }))
   await db.withTransaction((tx) => db.outbox.enqueue(tx, twenty))
-  const relay = new Relay({ from: db.outbox, to, attempts: 3, backoff: { min: 0, jitter: 0 }, ...options })
+  const retry = { attempts: 3, backoff: { min: 0, jitter: 0 }, ...options.retry }
+  const relay = new Relay({ from: db.outbox, to, ...options, retry })
   for (let round = 0; round < count; round++) await relay.runOnce()
   const { states } = await db.outbox.admin.stats()
   await relay.stop()
@@ -80,7 +81,7 @@ test.each<[ErrorKind, object]>([
   ['transient', { dead: 0, retrying: 20 }],
 ])('classify of a relay decides about its plain function: %s', async (kind, expected) => {
   const to = async () => Promise.reject(new Error('says nothing'))
-  expect((await rounds(to, 1, { classify: () => kind })).states).toMatchObject(expected)
+  expect((await rounds(to, 1, { retry: { classify: () => kind } })).states).toMatchObject(expected)
 })
 
 test('classify of a sink decides about one message', async () => {
@@ -93,9 +94,9 @@ test('classify of a routing relay reaches each destination, and one of a destina
   const to = async () => Promise.reject(new Error('says nothing'))
   const relay = new RoutingRelay({
     from: db.outbox,
-    to: { shop: to, audit: { to, classify: () => 'down' } },
+    to: { shop: to, audit: { to, retry: { classify: () => 'down' } } },
     routes: { 'order.placed': ['shop', 'audit'] },
-    classify: () => 'permanent',
+    retry: { classify: () => 'permanent' },
   })
   await db.withTransaction((tx) =>
     db.outbox.enqueue(tx, Placed({ n: 1 }, { id: '01890a5d-ac96-774b-bcce-b302099a8057' })),

@@ -25,7 +25,7 @@ describe('starting a routing relay', () => {
     ['an unknown option', { route: {} } as never, /did you mean "routes"/],
     [
       'an unknown option of a destination',
-      { to: { warehouse: { to: () => {}, atempts: 1 }, audit: () => {} } } as never,
+      { to: { warehouse: { to: () => {}, retry: { atempts: 1 } }, audit: () => {} } } as never,
       /did you mean "attempts"/,
     ],
     ['a policy that is none', { unmatched: 'skip' } as never, /Allowed: dead, drop/],

@@ -68,11 +68,11 @@ export async function world(store: Store, reader: Reader) {
         to: { warehouse, audit },
         routes: ROUTES,
         reader,
-        backoff: { min: 0, max: 0, jitter: 0 },
-        breaker: { min: 5, max: 20 },
+        outage: { min: 5, max: 20 },
         poll: '10ms',
         maxPoll: '50ms',
         ...options,
+        retry: { backoff: { min: 0, max: 0, jitter: 0 }, ...options.retry },
       })
       relays.push(relay)
       return relay

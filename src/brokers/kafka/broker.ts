@@ -12,7 +12,7 @@ import {
 } from '../../core/index.ts'
 import type { KafkaAdmin, KafkaClient } from '../../drivers/kafka/kafka.ts'
 import { type KafkaLike, kafkaOf } from '../../drivers/kafka/recognise.ts'
-import { type Phase, type Publisher, type Stoppable, topicOf } from '../../flow/index.ts'
+import { type Phase, type Publisher, RETRY_DEFAULTS, type Stoppable, topicOf } from '../../flow/index.ts'
 import { checkedTopic, decoderOf, encoderOf, type KafkaDecode, type KafkaEncode } from './encoding.ts'
 import type { GroupSettings, TopicShape } from './member.ts'
 import { KafkaPublisher } from './publisher.ts'
@@ -71,8 +71,8 @@ export interface KafkaSourceOptions {
   block?: Duration
   /** How far reading may run ahead of a record that is not done, in each partition. Default 10 000. */
   ahead?: number
-  /** How many crashes a record survives that kills its consumers. Default 25. */
-  attempts?: number
+  /** How many crashes of its consumers a message survives. Default 25. */
+  maxCrashes?: number
   /** What stays in order: messages of one key (`key`, default), or all of a partition, one at a time. */
   order?: 'key' | 'partition'
   /** The topic for what was given up. Default: `topic.dead.group`. */
@@ -142,7 +142,18 @@ export class KafkaBroker implements Stoppable {
   }
 
   source(options: KafkaSourceOptions): KafkaSource {
-    const names = ['topic', 'group', 'start', 'session', 'block', 'ahead', 'attempts', 'order', 'deadLetter', 'create']
+    const names = [
+      'topic',
+      'group',
+      'start',
+      'session',
+      'block',
+      'ahead',
+      'maxCrashes',
+      'order',
+      'deadLetter',
+      'create',
+    ]
     checkOptions('kafka source', options, names)
     const group = checkedGroup(options.group)
     const where = `source ${[options.topic].flat().join(', ')} of group ${group}`
@@ -164,7 +175,7 @@ export class KafkaBroker implements Stoppable {
       block: Math.max(1, Math.round(milliseconds(options.block ?? '1s', `${where}: block`))),
       ahead,
       stock: Math.min(ahead, 2000),
-      attempts: wholeNumber(`${where}: attempts`, options.attempts ?? 25),
+      maxCrashes: wholeNumber(`${where}: maxCrashes`, options.maxCrashes ?? RETRY_DEFAULTS.maxCrashes),
       order: oneOf(`${where}: order`, options.order ?? 'key', ['key', 'partition']),
       create: shapeOf(where, options.create),
       decode: decoderOf(this.#options.decode),

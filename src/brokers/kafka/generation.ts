@@ -167,7 +167,7 @@ const BESIDE = 96
  * thousands that wait, most would outlive the young generation of the heap, message and all.
  */
 export function deliveryOf(settings: GroupSettings, from: Partition, record: KafkaRecord): KafkaDelivery | BadRecord {
-  const { decode, order, attempts: limit } = settings
+  const { decode, order, maxCrashes } = settings
   const { spent } = from
   const attempts = spent?.offset === record.offset ? spent.attempts + 1 : 0
   let message: RawMessage
@@ -176,7 +176,7 @@ export function deliveryOf(settings: GroupSettings, from: Partition, record: Kaf
   } catch (error) {
     return { from, record, reason: errorSummary(error), attempts, message: undefined }
   }
-  if (attempts >= limit) {
+  if (attempts >= maxCrashes) {
     const crashed = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
     return { from, record, reason: `${attempts} attempts: ${errorSummary(crashed)}`, attempts, message }
   }

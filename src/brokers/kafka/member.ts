@@ -33,7 +33,7 @@ export interface GroupSettings {
   readonly ahead: number
   /** How many records are kept ready before reading pauses. */
   readonly stock: number
-  readonly attempts: number
+  readonly maxCrashes: number
   readonly order: 'key' | 'partition'
   readonly create: TopicShape | undefined
   readonly decode: Decoder

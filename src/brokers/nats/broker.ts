@@ -11,7 +11,7 @@ import {
 } from '../../core/index.ts'
 import { NatsClient } from '../../drivers/nats/link.ts'
 import { checkNats, type NatsLike } from '../../drivers/nats/nats.ts'
-import { type Phase, type Stoppable, topicOf } from '../../flow/index.ts'
+import { type Phase, RETRY_DEFAULTS, type Stoppable, topicOf } from '../../flow/index.ts'
 import type { ConsumerConfig, StreamConfig } from './api.ts'
 import { decode, encode, type NatsDecode, type NatsEncode } from './encoding.ts'
 import { NatsPublisher } from './publisher.ts'
@@ -71,8 +71,8 @@ export interface NatsSourceOptions {
   maxPending?: number
   /** How long a request waits for messages. Default 1 s. */
   block?: Duration
-  /** How many deliveries a message survives that kills its consumers; not less than the flow's own limit. Default 25. */
-  attempts?: number
+  /** How many crashes of its consumers a message survives; not less than the flow's `retry.attempts`. Default 25. */
+  maxCrashes?: number
   /** The stream for what was given up. Default: the stream's name and `-dead`. Groups may share it. */
   deadLetter?: string
 }
@@ -144,7 +144,7 @@ export class NatsBroker implements Stoppable {
       'ackWait',
       'maxPending',
       'block',
-      'attempts',
+      'maxCrashes',
       'deadLetter',
     ] satisfies (keyof NatsSourceOptions)[])
     const group = checkedName('nats source: group', options.group)
@@ -159,7 +159,7 @@ export class NatsBroker implements Stoppable {
       group,
       dead,
       block: Math.max(1, milliseconds(options.block ?? '1s', `${where}: block`)),
-      attempts: wholeNumber(`${where}: attempts`, options.attempts ?? 25),
+      maxCrashes: wholeNumber(`${where}: maxCrashes`, options.maxCrashes ?? RETRY_DEFAULTS.maxCrashes),
       timeout: this.#timeout,
       decode: this.#options.decode ?? decode,
       clock: this.#options.clock ?? systemClock,

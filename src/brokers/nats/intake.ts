@@ -95,7 +95,7 @@ export class Intake {
       delivery.forgiven = forgiven[i]!
       delivery.attempts = Math.max(0, given - 1 - delivery.forgiven)
       const { attempts } = delivery
-      if (attempts < this.#settings.attempts) this.#stock.push(delivery)
+      if (attempts < this.#settings.maxCrashes) this.#stock.push(delivery)
       else {
         const error = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
         this.#bad.push({ delivery, attempts, reason: `${attempts} attempts: ${errorSummary(error)}` })

@@ -18,7 +18,7 @@ export interface GroupSettings {
   readonly dead: string
   readonly block: number
   /** How many deliveries a message survives whose consumers die with it. */
-  readonly attempts: number
+  readonly maxCrashes: number
   readonly timeout: number
   readonly decode: NatsDecode
   readonly clock: Clock

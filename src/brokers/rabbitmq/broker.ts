@@ -14,7 +14,17 @@ import {
   wholeNumber,
 } from '../../core/index.ts'
 import { type AmqpClient, ReconnectingAmqp } from '../../drivers/amqp.ts'
-import { type Outcome, type Phase, type Publisher, type Stoppable, topicOf } from '../../flow/index.ts'
+import {
+  checkRetry,
+  mergedRetry,
+  type Outcome,
+  type Phase,
+  type Publisher,
+  RETRY_DEFAULTS,
+  type RetryOptions,
+  type Stoppable,
+  topicOf,
+} from '../../flow/index.ts'
 import { decode, encode, type RabbitmqDecode, type RabbitmqEncode } from './encoding.ts'
 import { checkedName, checkedUrls, retryQueuesOf, urlWith } from './names.ts'
 import { RabbitmqPublisher } from './publisher.ts'
@@ -71,11 +81,11 @@ export interface RabbitmqSourceOptions {
   /** How many unacked messages the server gives at most. Default 20. */
   prefetch?: number
   /** How many are handled at once, unless the consumer says otherwise. Default 5. */
-  workers?: number
+  concurrency?: number
   /** How long one may take, unless the consumer says otherwise. Default 30 s. */
   timeout?: Duration
-  /** How often one is tried in all, unless the consumer says otherwise. Default 5. */
-  attempts?: number
+  /** How one is tried again, unless the consumer says otherwise. Default 5 attempts. */
+  retry?: RetryOptions
   /** How many deliveries the server allows a message whose consumers die with it. Default 20. */
   deliveryLimit?: number
   /** Queues in which retries wait, by the longest time each is for. Default 1 s, 10 s, 1 min, 10 min. */
@@ -93,9 +103,9 @@ const SOURCE_OPTIONS = [
   'topics',
   'exchange',
   'prefetch',
-  'workers',
+  'concurrency',
   'timeout',
-  'attempts',
+  'retry',
   'deliveryLimit',
   'retryDelays',
   'deadLetter',
@@ -200,9 +210,11 @@ export class RabbitmqBroker implements Publisher, Stoppable {
       decode: this.#options.decode ?? decode,
       clock: this.#clock,
     }
+    checkRetry(`${where}: retry`, options.retry)
+    wholeNumber(`${where}: retry.attempts`, options.retry?.attempts ?? RETRY_DEFAULTS.queueAttempts)
     const defaults = {
-      concurrency: wholeNumber(`${where}: workers`, options.workers ?? 5),
-      attempts: wholeNumber(`${where}: attempts`, options.attempts ?? 5),
+      concurrency: wholeNumber(`${where}: concurrency`, options.concurrency ?? 5),
+      retry: mergedRetry({ attempts: RETRY_DEFAULTS.queueAttempts }, options.retry),
       timeout: milliseconds(options.timeout ?? '30s', `${where}: timeout`),
     }
     const sender = this.#sender(where, async () => {})

@@ -15,7 +15,7 @@ import { type RedisLike, redisOf } from '../../drivers/redis/recognise.ts'
 import { ReconnectingRedis } from '../../drivers/redis/reconnecting.ts'
 import { numberOf, type RedisClient } from '../../drivers/redis/redis.ts'
 import { besides, checkSameSlot } from '../../drivers/redis/slot.ts'
-import { type Phase, type Publisher, type Stoppable, Task, topicOf } from '../../flow/index.ts'
+import { type Phase, type Publisher, RETRY_DEFAULTS, type Stoppable, Task, topicOf } from '../../flow/index.ts'
 import { decoderOf, encoderOf, type StreamDecode, type StreamEncode } from './encoding.ts'
 import type { GroupSettings, Stream } from './member.ts'
 import { StreamsPublisher } from './publisher.ts'
@@ -72,8 +72,8 @@ export interface StreamsSourceOptions {
   block?: Duration
   /** How often to look for entries somebody let lie (30 s), and how long he must have (60 s). Work renews it. */
   reclaim?: { every?: Duration; idle?: Duration }
-  /** How many deliveries an entry survives that kills its consumers. Default 25. */
-  attempts?: number
+  /** How many crashes of its consumers a message survives. Default 25. */
+  maxCrashes?: number
   /** The stream for what was given up. Default: `{stream}:dead:group`. */
   deadLetter?: string
   /** Delete an entry once it is handled, where no other group reads the stream: for outbox streams. */
@@ -145,7 +145,7 @@ export class RedisStreamsBroker implements Stoppable {
       'batch',
       'block',
       'reclaim',
-      'attempts',
+      'maxCrashes',
       'deadLetter',
       'remove',
     ]
@@ -164,7 +164,7 @@ export class RedisStreamsBroker implements Stoppable {
       block: Math.max(1, Math.round(milliseconds(options.block ?? '1s', `${where}: block`))),
       every: milliseconds(options.reclaim?.every ?? '30s', `${where}: reclaim.every`),
       idle: Math.max(1, milliseconds(options.reclaim?.idle ?? '60s', `${where}: reclaim.idle`)),
-      attempts: wholeNumber(`${where}: attempts`, options.attempts ?? 25),
+      maxCrashes: wholeNumber(`${where}: maxCrashes`, options.maxCrashes ?? RETRY_DEFAULTS.maxCrashes),
       removes: options.remove ?? false,
       timeout: this.#timeout,
       decode: decoderOf(this.#options.decode),

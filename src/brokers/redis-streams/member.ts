@@ -30,7 +30,7 @@ export interface GroupSettings {
   readonly every: number
   readonly idle: number
   /** How many deliveries an entry survives whose consumers die with it. */
-  readonly attempts: number
+  readonly maxCrashes: number
   readonly removes: boolean
   readonly timeout: number
   readonly decode: Decoder

@@ -200,7 +200,7 @@ export class StreamSession implements Session<StreamDelivery> {
     })
     for (const { stream, id, fields, count, abandoned } of claimed) {
       const attempts = count - 1
-      if (abandoned && attempts >= this.#settings.attempts) {
+      if (abandoned && attempts >= this.#settings.maxCrashes) {
         const error = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
         this.#bad.push({ stream, entry: { id, attempts, reason: `${attempts} attempts: ${errorSummary(error)}` } })
       } else this.#accept(stream, id, fields, attempts)

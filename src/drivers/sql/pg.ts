@@ -14,7 +14,7 @@ import {
   UNDER_WAY_WITHIN,
   unlessTold,
 } from './connection.ts'
-import { type PgClient, type PgPool, type PgQuery, type PgResult, pgResult } from './pg-shapes.ts'
+import { answersAtOnce, type PgClient, type PgPool, type PgQuery, type PgResult, pgResult } from './pg-shapes.ts'
 import { fromPool, poolSize } from './pool.ts'
 import type { Cell, Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
 import {
@@ -346,11 +346,4 @@ function transactionClient(client: PgClient, guard: Guard, turns: Turns, failure
       throw new WaybillError('NOT_YOURS', 'this client belongs to withTransaction(), which releases it itself')
     },
   })
-}
-
-/** A cursor or a stream is answered as it is, and a callback is called: there is no promise to wait for. */
-function answersAtOnce(args: readonly unknown[]): boolean {
-  return (
-    typeof (args[0] as { submit?: unknown } | undefined)?.submit === 'function' || typeof args.at(-1) === 'function'
-  )
 }

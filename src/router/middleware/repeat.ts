@@ -11,6 +11,7 @@ import {
   Unavailable,
   wholeNumber,
 } from '../../core/index.ts'
+import { RETRY_DEFAULTS } from '../../flow/index.ts'
 import type { Middleware } from '../middleware.ts'
 
 export interface RepeatOptions {
@@ -30,7 +31,7 @@ export interface RepeatOptions {
  */
 export function repeat(options: RepeatOptions = {}): Middleware {
   checkOptions('repeat', options, ['attempts', 'backoff', 'budget', 'classify', 'clock'])
-  const attempts = wholeNumber('repeat.attempts', options.attempts ?? 3)
+  const attempts = wholeNumber('repeat.attempts', options.attempts ?? RETRY_DEFAULTS.repeats)
   const perHundred = wholeNumber('repeat.budget', options.budget ?? 20, { min: 0, max: 10_000 })
   const delay = backoff(options.backoff, 'repeat.backoff', { min: '50ms', max: '1s', jitter: '50ms' })
   const clock = options.clock ?? systemClock

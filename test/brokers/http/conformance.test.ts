@@ -28,7 +28,8 @@ async function create(options: { mode: 'binary' | 'structured'; keyed: boolean }
       },
     },
     concurrency: 1000,
-    retry: { attempts: 1000, backoff: { min: 0, max: 100 }, breaker: { min: 10, max: 100 } },
+    retry: { attempts: 1000, backoff: { min: 0, max: 100 } },
+    outage: { min: 10, max: 100 },
     grace: 100,
   })
   await flow.start()

@@ -44,7 +44,7 @@ export async function site(timeout = 600_000) {
     startReceiver: (delay = 0) => start('receiver-child', [database.url, String(port), String(delay)]),
     startRelay: (reader: ReaderKind) => start('relay-child', [database.url, url, reader]),
     relay(options: Partial<RelayOptions> = {}): Relay {
-      const quick = { poll: '10ms', maxPoll: '50ms', breaker: { min: 10, max: 100 }, batch: 50, maxBatch: 50 } as const
+      const quick = { poll: '10ms', maxPoll: '50ms', outage: { min: 10, max: 100 }, batch: 50, maxBatch: 50 } as const
       const relay = new Relay({ from: db.outbox, to, ...quick, ...options })
       relays.push(relay)
       return relay

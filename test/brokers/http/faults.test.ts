@@ -38,7 +38,7 @@ async function world(timeout = 5000) {
     to,
     poll: '5ms',
     maxPoll: '20ms',
-    breaker: { min: 5, max: 50 },
+    outage: { min: 5, max: 50 },
     batch: 20,
     maxBatch: 20,
   })

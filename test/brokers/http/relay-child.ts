@@ -17,7 +17,7 @@ const relay = new Relay({
   maxPoll: '100ms',
   maxBatch: 50,
   batch: 50,
-  breaker: { min: 20, max: 200 },
+  outage: { min: 20, max: 200 },
 })
 console.log('ready')
 await run([relay], { signal: shutdownSignal() })

@@ -337,7 +337,7 @@ describe('under a relay', () => {
     let status = 503
     await using site = await answering(() => status)
     const db = memory()
-    const relay = new Relay({ from: db.outbox, to: made(site.url), breaker: { min: 5, max: 20 }, poll: '10ms' })
+    const relay = new Relay({ from: db.outbox, to: made(site.url), outage: { min: 5, max: 20 }, poll: '10ms' })
     const events = Array.from({ length: 20 }, () => message())
     await db.withTransaction((tx) => db.outbox.enqueue(tx, events))
     await relay.start()

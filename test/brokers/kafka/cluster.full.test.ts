@@ -31,7 +31,7 @@ describeWith(['kafka'], 'kafka with three brokers', () => {
       firsts.set(key!, [...(firsts.get(key!) ?? []), Number(id.split('-')[1])])
     }
     const from = broker.source({ topic, group, create, session: '3s', block: 100 })
-    const flow = new Flow({ name: fresh('cluster'), from, step: { each }, retry: { breaker: { min: 20, max: 200 } } })
+    const flow = new Flow({ name: fresh('cluster'), from, step: { each }, outage: { min: 20, max: 200 } })
     await flow.start()
     const accepted = new Set<string>()
     let over = false

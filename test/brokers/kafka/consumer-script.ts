@@ -10,8 +10,8 @@ const [url, topic, group, delay, poison] = process.argv.slice(2) as [string, str
 const broker = onServer(url)
 const flow = new Flow({
   name: 'victim',
-  from: broker.source({ topic, group, session: '1s', block: 50, attempts: 2 }),
-  retry: { breaker: { min: 20, max: 100 } },
+  from: broker.source({ topic, group, session: '1s', block: 50, maxCrashes: 2 }),
+  outage: { min: 20, max: 100 },
   step: {
     each: async ({ message: { id } }) => {
       console.log(`begin ${id}`)

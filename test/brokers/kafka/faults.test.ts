@@ -8,7 +8,8 @@ import { scale } from '../../support/scale.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { bare, fresh, message, NEVER, onServer, QUICK, receive, until } from './support.ts'
 
-const RETRY = { breaker: { min: 20, max: 100 }, backoff: { min: 20, max: 50 } }
+const retry = { backoff: { min: 20, max: 50 } }
+const outage = { min: 20, max: 100 }
 
 describeWith(['kafka'], 'kafka under faults', () => {
   let broker: KafkaBroker
@@ -177,7 +178,7 @@ describeWith(['kafka'], 'kafka under faults', () => {
     }
     const begin = async () => {
       const from = broker.source({ topic, group, ...QUICK })
-      const flow = new Flow({ name: fresh('member'), from, step: { each }, retry: RETRY, grace: 500 })
+      const flow = new Flow({ name: fresh('member'), from, step: { each }, retry, outage, grace: 500 })
       await flow.start()
       return flow
     }
@@ -218,7 +219,7 @@ describeWith(['kafka'], 'kafka under faults', () => {
       },
     }
     const source = broker.source({ topic, group, ...QUICK })
-    const flow = new Flow({ name: fresh('poison'), from: source, step, retry: { ...RETRY, attempts: 3 } })
+    const flow = new Flow({ name: fresh('poison'), from: source, step, retry: { ...retry, attempts: 3 }, outage })
     const witness = new Flow({
       name: fresh('witness'),
       from: other,
@@ -256,7 +257,7 @@ describeWith(['kafka'], 'kafka under faults', () => {
     const telemetry = recordTelemetry(['flow.open_failed'])
     const from = broker.source({ topic, group, block: 50, session: '6s' })
     const each = ({ message: { id } }: { message: { id: string } }) => void seen.push(id)
-    const flow = new Flow({ name: fresh('deleted'), from, step: { each }, retry: { breaker: { min: 50, max: 300 } } })
+    const flow = new Flow({ name: fresh('deleted'), from, step: { each }, outage: { min: 50, max: 300 } })
     await flow.start()
     const [before, during, after] = [message(), message(), message()]
     await publisher.publish([before], NEVER)

@@ -105,7 +105,7 @@ describeWith(['kafka'], 'kafka when server and network fail', () => {
       firsts.set(key!, [...(firsts.get(key!) ?? []), Number(id.split('-')[1])])
     }
     const from = broker.source({ topic, group: fresh('g'), ...QUICK, session: '3s' })
-    const flow = new Flow({ name: fresh('restart'), from, step: { each }, retry: { breaker: { min: 20, max: 200 } } })
+    const flow = new Flow({ name: fresh('restart'), from, step: { each }, outage: { min: 20, max: 200 } })
     const accepted = new Set<string>()
     const telemetry = recordTelemetry(['message.dead'])
     await flow.start()

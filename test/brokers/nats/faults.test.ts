@@ -265,7 +265,8 @@ describeWith(['nats'], 'nats under faults', () => {
             seen.push(id)
           },
         },
-        retry: { attempts: 1, breaker: { min: 10, max: 50 } },
+        retry: { attempts: 1 },
+        outage: { min: 10, max: 50 },
       })
       const telemetry = recordTelemetry(['warning'])
       await flow.start()
@@ -311,7 +312,7 @@ describeWith(['nats'], 'nats while the server restarts', () => {
     const each = ({ message: { id } }: { message: { id: string } }) => {
       seen.add(id)
     }
-    const flow = new Flow({ name: 'restart', from, step: { each }, retry: { breaker: { min: 20, max: 100 } } })
+    const flow = new Flow({ name: 'restart', from, step: { each }, outage: { min: 20, max: 100 } })
     const accepted = new Set<string>()
     await flow.start()
     let over = false

@@ -46,8 +46,8 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
     options: ConsumeOptions = {},
   ) {
     const router = new Router('orders').on(Changed, handle as never)
-    const fast = { retry: { backoff: { min: 20, max: 50, jitter: 0 } }, poll: { base: 50, max: 100 } }
-    const consumer = router.consume(source, { ...fast, ...options })
+    const fast = { retry: { backoff: { min: 20, max: 50, jitter: 0 } }, poll: 50, maxPoll: 100 }
+    const consumer = router.consume(source, { ...fast, ...options, retry: { ...fast.retry, ...options.retry } })
     await consumer.start()
     let stopped = false
     const stop = async () => {
@@ -137,7 +137,7 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
   test('five workers handle messages at once unless more or fewer are asked for', async () => {
     for (const [options, expected] of [
       [{}, 5],
-      [{ workers: 2 }, 2],
+      [{ concurrency: 2 }, 2],
     ] as const) {
       const it = fixture(options)
       let inside = 0
@@ -273,7 +273,7 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
     const stop = telemetry['flow.open_failed'].subscribe(({ retryIn }) => told.push({ at: performance.now(), retryIn }))
     const router = new Router('orders').on(Changed, () => {})
     const consumer = router.consume(away.source({ queue: fresh() }), {
-      retry: { breaker: { min: 10, max: 10, jitter: 0 } },
+      outage: { min: 10, max: 10, jitter: 0 },
     })
     await consumer.start()
     await until('three failures', () => told.length === 3)

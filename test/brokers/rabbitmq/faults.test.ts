@@ -165,7 +165,7 @@ describeWith(['rabbitmq'], 'rabbitmq under faults', () => {
       name: 'goes on',
       from: broker.source({ queue }),
       step: { each: ({ message }) => void seen.push(message.id) },
-      retry: { breaker: { min: 20, max: 100, jitter: 0 } },
+      outage: { min: 20, max: 100, jitter: 0 },
     })
     const recorder = recordTelemetry(['flow.lost', 'flow.opened'])
     await flow.start()

@@ -36,7 +36,7 @@ describeWith(['rabbitmq'], 'rabbitmq: outages of the server', () => {
       name: 'under load',
       from: source,
       step: { each: ({ message }) => void seen.set(message.id, (seen.get(message.id) ?? 0) + 1) },
-      retry: { breaker: { min: 50, max: 500, jitter: 50 } },
+      outage: { min: 50, max: 500, jitter: 50 },
     })
     await flow.start()
     await until('it is open', () => recorder.of('flow.opened').length > 0)

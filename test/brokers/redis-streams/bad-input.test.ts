@@ -100,7 +100,7 @@ for (const server of ['redis', 'redis6']) {
           name: 'deleted',
           from: mine.source({ stream, group: 'g', block: 20 }),
           step: { each: ({ message: { id } }) => void seen.push(id) },
-          retry: { breaker: { min: 10, max: 50 } },
+          outage: { min: 10, max: 50 },
         })
         await flow.start()
         const arrives = async (one: Message<string | Uint8Array>) => {
@@ -154,7 +154,7 @@ for (const server of ['redis', 'redis6']) {
       const mine = broker()
       const publisher = mine.publisher({ stream })
       await publisher.publish([message()], NEVER)
-      const source = mine.source({ stream, group: 'g', attempts: 2, block: 20, reclaim: { every: 0, idle: 1 } })
+      const source = mine.source({ stream, group: 'g', maxCrashes: 2, block: 20, reclaim: { every: 0, idle: 1 } })
       const attempts: number[] = []
       const sessions = []
       for (let i = 0; i < 2; i++) {

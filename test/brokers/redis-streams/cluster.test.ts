@@ -50,7 +50,7 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
       const source = broker.source({ stream, group: 'g', block: 5000 })
       const seen: string[] = []
       const step = { each: ({ message: { id } }: { message: { id: string } }) => void seen.push(id) }
-      const flow = new Flow({ name: stream, from: source, step, retry: { breaker: { min: 20, max: 200 } } })
+      const flow = new Flow({ name: stream, from: source, step, outage: { min: 20, max: 200 } })
       await flow.start()
       const server = admin(old)
       const blocked = async () => /cmd=xreadgroup/.test(String(await server.call('client', 'list')))

@@ -26,7 +26,7 @@ export async function underLoad({ client, replicas = 0, stream = fresh(), source
     name: stream,
     from,
     step: { each: ({ message: { id } }) => void seen.set(id, (seen.get(id) ?? 0) + 1) },
-    retry: { breaker: { min: 20, max: 200 } },
+    outage: { min: 20, max: 200 },
   })
   await flow.start()
   let over = false

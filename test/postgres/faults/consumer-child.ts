@@ -38,7 +38,7 @@ const unpublished = `SELECT 1 FROM outbox WHERE state <> 'published' LIMIT 1`
 
 if (process.env['FROM'] === 'outbox') {
   const from = outboxSource(postgres({ pool }).outbox, { lease: '500ms' })
-  const consumer = router.consume(crashing(from), { concurrency: 1, poll: { base: '20ms', max: '20ms' } })
+  const consumer = router.consume(crashing(from), { concurrency: 1, poll: '20ms', maxPoll: '20ms' })
   await consumer.start()
   while ((await pool.query(unpublished)).rowCount !== 0) await new Promise((resolve) => setTimeout(resolve, 20))
   await consumer.stop()

@@ -41,8 +41,8 @@ describe('numbers are no order of commits', () => {
     const random = seededRandom('order')
     const failing = new Set<string>()
     const relay = t.relay({
-      backoff: { min: 0, jitter: 0 },
-      attempts: 1000,
+      retry: { backoff: { min: 0, jitter: 0 }, attempts: 1000 },
+
       inner: {
         name: 'moody',
         features: {},
@@ -71,8 +71,8 @@ describe('numbers are no order of commits', () => {
     const relay = t.relay({
       batch: 5,
       maxBatch: 5,
-      backoff: { min: 50, max: 50, jitter: 0 },
-      attempts: 1000,
+      retry: { backoff: { min: 50, max: 50, jitter: 0 }, attempts: 1000 },
+
       inner: {
         name: 'moody',
         features: {},

@@ -28,9 +28,9 @@ describe('poison', { timeout: 120_000 }, () => {
       const relay = t.relay({
         reader,
         lease: 1000,
-        attempts: 3,
-        backoff: { min: 50, max: 50, jitter: 0 },
-        breaker: { min: 5, max: 20, jitter: 0 },
+        retry: { attempts: 3, backoff: { min: 50, max: 50, jitter: 0 } },
+
+        outage: { min: 5, max: 20, jitter: 0 },
         inner: tcpPublisher(broker.port),
       })
       await relay.start()

@@ -52,8 +52,8 @@ describe('outages', { timeout: limit }, () => {
       await using broker = await tcpBroker()
       // Short, and yet so long that a busy machine renews it in time: one that runs out is an attempt.
       const lease = scale({ test: 3000, full: 1500, torture: 1500 })
-      const breaker = { min: 20, max: 200, jitter: 0 }
-      const relay = t.relay({ reader, lease, breaker, inner: tcpPublisher(broker.port) })
+      const outage = { min: 20, max: 200, jitter: 0 }
+      const relay = t.relay({ reader, lease, outage, inner: tcpPublisher(broker.port) })
       await t.fill(50, 10)
       await relay.start()
       await until(() => t.journal.arrived() === 50)

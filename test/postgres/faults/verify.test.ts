@@ -54,7 +54,7 @@ function broken(change: Change): OutboxReader {
 
 /** One that commits late, keys that fail now and then, and all of it read by rounds. */
 async function scenario(options: Parameters<World['relay']>[0]): Promise<string[]> {
-  const relay = t.relay({ ...options, backoff: { min: 0, jitter: 0 } })
+  const relay = t.relay({ ...options, retry: { backoff: { min: 0, jitter: 0 } } })
   const late = await t.pool.connect()
   await late.query('BEGIN')
   const event = Placed({ n: 0 }, { key: 'late' })

@@ -51,10 +51,10 @@ export function serviceOn(url: string, settings: ServiceSettings) {
     if (failures++ < fails) throw new Error('not yet')
     return Invoiced({ n: data.n }, { id: `i-${id}` })
   })
-  const backoffs = { backoff: { min: 50, max: 200 }, breaker: { min: 50, max: 200 } }
+  const backoffs = { retry: { backoff: { min: 50, max: 200 } }, outage: { min: 50, max: 200 } }
   const consumer = router.consume(
     streams.source({ stream: db.key('orders'), group: 'billing', block: 50, batch: 100, reclaim }),
-    { concurrency, retry: backoffs, poll: { base: 50, max: 100 } },
+    { concurrency, ...backoffs, poll: 50, maxPoll: 100 },
   )
   const invoices = streams.publisher({ stream: db.key('invoices') })
   const forwarder = new Relay({
