@@ -333,7 +333,7 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
   })
 
   test('a message may take 30 s; then its signal aborts and it is tried again', async () => {
-    expect(fixture().source.defaults).toEqual({ concurrency: 5, attempts: 5, timeout: 30_000 })
+    expect(fixture().source.defaults).toEqual({ concurrency: 5, retry: { attempts: 5 }, timeout: 30_000 })
     const it = fixture({ timeout: 200 })
     const reasons: unknown[] = []
     await running(it, (_, { signal, attempt }) => {
