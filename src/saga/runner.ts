@@ -82,7 +82,7 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
     const lease = milliseconds(options.lease ?? '10m', 'saga runner: lease')
     const source = new SagaSource({ name, store: store.sagas, sagas, lease, clock })
     const concurrency = wholeNumber('saga runner: concurrency', options.concurrency ?? 32)
-    const poll = { base: Math.min(1000, milliseconds(options.poll ?? '2m')), max: options.poll ?? '2m' }
+    const maxPoll = milliseconds(options.poll ?? '2m')
     const driven = new Set<Work>()
     super({
       name,
@@ -93,7 +93,8 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
       concurrency,
       // What is claimed and not driven would be taken over, and suspected, when this process dies.
       buffer: { count: concurrency },
-      poll,
+      poll: Math.min(1000, maxPoll),
+      maxPoll,
       clock,
       ...(options.grace === undefined ? {} : { grace: options.grace }),
       ...(random === undefined ? {} : { random }),
