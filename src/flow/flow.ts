@@ -9,10 +9,11 @@ import {
   warnOnce,
 } from '../core/index.ts'
 import { isMessage } from '../core/message.ts'
+import { atMost } from './at-most.ts'
 import { Changes } from './changes.ts'
 import { type FlowLimits, type FlowOptions, flowLimits, type Step, type Tally } from './flow-options.ts'
 import { Pump } from './pump.ts'
-import type { Delivery, Session, Source } from './source.ts'
+import type { Delivery, Session, Source, SourceFeatures } from './source.ts'
 import type { Status } from './status.ts'
 import { Task } from './task.ts'
 import { Window } from './window.ts'
@@ -41,6 +42,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   readonly name: string
   override readonly phase: Phase
   readonly #from: Source<D>
+  readonly #features: SourceFeatures
   readonly #step: Step<D>
   readonly #limits: FlowLimits
   readonly #window: Window
@@ -53,6 +55,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     this.name = options.name
     this.phase = options.phase ?? 'consumers'
     this.#from = options.from
+    this.#features = options.from.features ?? {}
     this.#step = options.step
     this.#window = new Window(this.#limits.window)
   }
@@ -166,7 +169,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       count: this.#limits.count,
       bytes: this.#limits.bytes,
       enough: this.#limits.enough,
-      features: this.#from.features,
+      features: this.#features,
       window: this.#window,
       retry: this.#limits.retry,
       clock: this.clock,
@@ -228,7 +231,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         try {
           const next = Math.min(ask * 2, this.#limits.most)
           const demand = { count, bytes: this.#limits.bytes - hand.bytes, next }
-          const crowded = this.#from.features.leavesOut ? hand.lanes.crowded : undefined
+          const crowded = this.#features.leavesOut ? hand.lanes.crowded : undefined
           without = crowded !== undefined
           taken = this.#checked(
             await session.take(crowded === undefined ? demand : { ...demand, without: new Set(crowded) }, over),
@@ -325,11 +328,8 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     }
   }
 
-  /** Waits for `work`, but no longer than `ms`. */
   async #bounded(work: Promise<void> | undefined, ms: number): Promise<void> {
-    if (work === undefined) return
-    const done = new AbortController()
-    await Promise.race([work.finally(() => done.abort()), this.clock.sleep(ms, done.signal)])
+    if (work !== undefined) await atMost(this.clock, ms, work)
   }
 
   /** Waits for `work`; once `signal` aborts not for long. Answers whether it came to its end. */

@@ -129,6 +129,11 @@ export function publisherOf(
   }
 }
 
+/** Callers without types may leave out the features of a publisher: what is absent is false. */
+export function isOrdered({ features }: { readonly features?: PublisherFeatures }): boolean {
+  return features?.ordered ?? false
+}
+
 /** A publisher that answers fewer outcomes than messages has a bug, and guessing which is missing would lose one. */
 export function checkOutcomes(name: string, outcomes: readonly Outcome[], count: number): readonly Outcome[] {
   if (Array.isArray(outcomes) && outcomes.length === count) return outcomes

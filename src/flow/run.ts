@@ -28,13 +28,19 @@ export async function run(members: readonly (Worker | Stoppable)[], options: Run
   for (const member of members) await whole.add(member, 'fatal')
   const { signal } = options
   if (signal.aborted) return whole.stop()
+  let stopping: Promise<void> | undefined
   const stop = () => {
-    whole.stop().catch(() => {}) // `finished` tells
+    stopping = whole.stop()
+    stopping.catch(() => {}) // `finished` tells
   }
   signal.addEventListener('abort', stop, { once: true })
   try {
     await whole.start()
     await whole.finished
+  } catch (error) {
+    // It was stopped while somebody was starting, and could not wait for that.
+    if (stopping === undefined || (error as Partial<WaybillError>)?.code !== 'STOPPED') throw error
+    await stopping
   } finally {
     signal.removeEventListener('abort', stop)
   }

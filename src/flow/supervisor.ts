@@ -126,6 +126,7 @@ export abstract class Parent<Round = unknown> extends Worker<Round> {
   }
 
   protected override async launch(signal: AbortSignal): Promise<void> {
+    if (signal.aborted) return
     this.#signal = signal
     this.#broken = new AbortController()
     for (const phase of [...PHASES].reverse()) {

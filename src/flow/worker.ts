@@ -1,5 +1,9 @@
 import { asError, type Clock, errorSummary, systemClock, telemetry, WaybillError } from '../core/index.ts'
+import { atMost } from './at-most.ts'
 import { Condition, type Status } from './status.ts'
+
+/** How long a start may go on when a stop was asked for, in milliseconds. */
+const START_ENDS_WITHIN = 1000
 
 /**
  * When a worker stops, in the order of a whole process: nothing new comes in first, what others still need goes last.
@@ -28,6 +32,8 @@ export abstract class Worker<Round = unknown> {
   protected readonly condition: Condition
   #controller: AbortController | undefined
   #starting: Promise<void> | undefined
+  /** Aborted when a stop waits no longer for the start. */
+  #patience = new AbortController()
   #running: Promise<void> | undefined
   #stopping: Promise<void> | undefined
   #over = false
@@ -43,8 +49,11 @@ export abstract class Worker<Round = unknown> {
   /** Goes on until `signal` aborts, then drains and resolves. Rejects only for what no retry can mend. */
   protected abstract run(signal: AbortSignal): Promise<void>
 
-  /** Called once by `start` and by the first `runOnce`: checks settings, freezes registrations. */
-  protected prepare(): void | Promise<void> {}
+  /**
+   * Called once by `start` and by the first `runOnce`: checks settings, freezes registrations. When `signal` has aborted, it
+   * begins nothing more: a stop does not wait for it.
+   */
+  protected prepare(_signal?: AbortSignal): void | Promise<void> {}
 
   /** Called by `start` alone, after `prepare`: what must be up before this counts as started. */
   protected async launch(_signal: AbortSignal): Promise<void> {}
@@ -70,6 +79,7 @@ export abstract class Worker<Round = unknown> {
     this.#running = undefined
     this.#over = false
     this.condition.starting()
+    this.#patience = new AbortController()
     this.#starting = this.#start(this.#controller.signal)
     try {
       await this.#starting
@@ -83,16 +93,25 @@ export abstract class Worker<Round = unknown> {
   }
 
   async #start(signal: AbortSignal): Promise<void> {
-    await this.prepare()
-    try {
-      await this.launch(signal)
-    } catch (error) {
-      await this.ended().catch(() => {}) // what kept it from starting tells more
-      throw error
-    }
+    const { signal: givenUp } = this.#patience
+    await new Promise<void>((resolve, reject) => {
+      givenUp.addEventListener('abort', () => reject(givenUp.reason), { once: true })
+      this.#launched(signal, givenUp).then(resolve, reject)
+    })
     this.#running = this.#untilOver(signal)
     this.#running.catch(() => {}) // `finished` and `stop` tell; it must not also end the process
     telemetry['worker.started'].publish({ worker: this.name })
+  }
+
+  async #launched(signal: AbortSignal, givenUp: AbortSignal): Promise<void> {
+    await this.prepare(signal)
+    if (givenUp.aborted) return
+    try {
+      await this.launch(signal)
+    } catch (error) {
+      if (!givenUp.aborted) await this.ended().catch(() => {}) // what kept it from starting tells more
+      throw error
+    }
   }
 
   /** All of its life. One that cannot go on gives back what it has at once: it may be started again. */
@@ -130,8 +149,7 @@ export abstract class Worker<Round = unknown> {
     const began = this.clock.monotonic()
     if (this.started) this.condition.draining()
     this.#controller?.abort(new WaybillError('STOPPED', `${this.name} was stopped`))
-    // Whoever started it is told of a failure.
-    if (this.#starting !== undefined) await this.#starting.catch(() => {})
+    if (this.#starting !== undefined) await this.#endStarting(this.#starting)
     try {
       if (this.#running === undefined) await this.ended()
       else await this.#running
@@ -140,6 +158,14 @@ export abstract class Worker<Round = unknown> {
       this.#stopping = undefined
       telemetry['worker.stopped'].publish({ worker: this.name, took: this.clock.monotonic() - began })
     }
+  }
+
+  /** What a start waits for may hang, and a stop ends all the same. Whoever started it is told of a failure. */
+  async #endStarting(starting: Promise<void>): Promise<void> {
+    const ended = starting.catch(() => {})
+    await atMost(this.clock, START_ENDS_WITHIN, ended)
+    this.#patience.abort(new WaybillError('STOPPED', `${this.name} was stopped while it was starting`))
+    await ended
   }
 
   /** Called when `run` has ended; and by `stop` when only `runOnce` was used. */

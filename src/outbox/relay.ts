@@ -10,9 +10,11 @@ import {
   type Random,
   telemetry,
   Unavailable,
+  unlessAborted,
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
+import { atMost } from '../flow/at-most.ts'
 import {
   checkOutcomes,
   checkRetry,
@@ -30,6 +32,7 @@ import {
   Task,
   type Worker,
 } from '../flow/index.ts'
+import { isOrdered } from '../flow/publisher.ts'
 import { type OutboxReader, READERS, type Reader, type ReaderKind, type ReaderOptions } from './reader.ts'
 
 /** What a relay reads from, publishes to, and how. */
@@ -113,6 +116,9 @@ export const RELAY_DEFAULTS = {
 /** How long the checks at start may take before the relay goes on without them, and says so. */
 const CHECK_WITHIN = 10_000
 
+/** How long a look at the shares that is under way may go on at a stop, in milliseconds. */
+const LOOK_ENDS_WITHIN = 1000
+
 /** The largest batch there may be. */
 const MOST_AT_ONCE = 10_000
 
@@ -132,6 +138,8 @@ export class Relay extends Parent<Tally> {
   readonly #lease: number
   readonly #maxBatch: number
   readonly #flows = new Map<Source, Flow>()
+  /** Shares that are another's now, until what is in flight of them has ended. */
+  readonly #leaving = new Map<Source, Promise<void>>()
   readonly #sharing: Task<void>
   #prepared: Promise<void> | undefined
 
@@ -184,9 +192,9 @@ export class Relay extends Parent<Tally> {
    * connection and no right to read: a script may end after it.
    */
   async runOnce(): Promise<Tally> {
-    this.#prepared ??= this.prepare()
-    await this.#prepared
+    await this.#prepareOnce()
     const total: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
+    const failures: unknown[] = []
     try {
       for (const source of await this.#reader.share()) {
         const flow = this.#flows.get(source) ?? this.#flow(source)
@@ -194,6 +202,9 @@ export class Relay extends Parent<Tally> {
         try {
           const tally = await flow.runOnce()
           for (const kind of Object.keys(total) as (keyof Tally)[]) total[kind] += tally[kind]
+        } catch (error) {
+          // Of one share: the others have their turn all the same.
+          failures.push(error)
         } finally {
           if (isOutbox(this.#options.from)) await flow.rest()
         }
@@ -201,18 +212,30 @@ export class Relay extends Parent<Tally> {
     } finally {
       this.#reader.rest?.()
     }
+    if (failures.length > 0) throw failures[0]
     return total
   }
 
+  /** What could not be reached in one round may be there in the next. */
+  async #prepareOnce(): Promise<void> {
+    this.#prepared ??= this.prepare()
+    try {
+      await this.#prepared
+    } catch (error) {
+      this.#prepared = undefined
+      throw error
+    }
+  }
+
   /** What no retry can mend shows at start. A database that is away is waited for, like any other time. */
-  protected override async prepare(): Promise<void> {
+  protected override async prepare(signal?: AbortSignal): Promise<void> {
     try {
       await this.#checked()
     } catch (error) {
       if (error instanceof WaybillError && !(error instanceof Unavailable)) throw error
       telemetry.warning.publish({ where: this.name, message: `the outbox cannot be reached: ${errorSummary(error)}` })
     }
-    await this.#publisher.start?.()
+    if (!signal?.aborted) await this.#publisher.start?.()
   }
 
   /** A pool that others have used up, or a server that is silent, must not keep it from starting without a word. */
@@ -242,7 +265,7 @@ export class Relay extends Parent<Tally> {
   protected override async ended(): Promise<void> {
     const loose = [...this.#flows.values()].filter((flow) => !this.members.includes(flow))
     try {
-      await Promise.all([super.ended(), ...loose.map((flow) => flow.stop())])
+      await Promise.all([super.ended(), ...loose.map((flow) => flow.stop()), ...this.#leaving.values()])
     } finally {
       for (const flow of this.#flows.values()) this.forget(flow)
       this.#flows.clear()
@@ -252,11 +275,16 @@ export class Relay extends Parent<Tally> {
   }
 
   async #rebalance(signal: AbortSignal): Promise<void> {
-    const share = new Set(await this.#reader.share())
-    if (signal.aborted) return
-    const leaving = [...this.#flows.keys()].filter((source) => !share.has(source))
-    await Promise.all(leaving.map((source) => this.#leave(source)))
+    const looking = this.#reader.share()
+    const share = new Set(await unlessAborted(looking, signal, []))
+    if (signal.aborted) {
+      // What it answers is of no use any more, and a store that is silent keeps no flow from ending.
+      await atMost(this.clock, LOOK_ENDS_WITHIN, looking)
+      return
+    }
+    for (const source of this.#flows.keys()) if (!share.has(source)) this.#leave(source)
     for (const source of share) {
+      if (this.#leaving.has(source)) continue
       // One that `runOnce` has made is there, and not started.
       const flow = this.#flows.get(source) ?? this.#flow(source)
       if (this.members.includes(flow)) continue
@@ -271,11 +299,13 @@ export class Relay extends Parent<Tally> {
     this.condition.hinder('shares', 'waiting', reason, this.#lease / 3)
   }
 
-  async #leave(source: Source): Promise<void> {
+  /** Nobody waits for it here: meanwhile this relay must go on to say that it lives. */
+  #leave(source: Source): void {
     const flow = this.#flows.get(source)!
     this.#flows.delete(source)
-    if (this.members.includes(flow)) await this.dismiss(flow)
-    else await flow.stop()
+    const stopped = this.members.includes(flow) ? this.dismiss(flow) : flow.stop()
+    const gone = stopped.catch(() => {}).finally(() => this.#leaving.delete(source))
+    this.#leaving.set(source, gone)
   }
 
   /** Options that are undefined are as good as not given. */
@@ -293,7 +323,7 @@ export class Relay extends Parent<Tally> {
       phase: 'relays',
       step: {
         size: this.#maxBatch,
-        ordered: publisher.features.ordered ?? false,
+        ordered: isOrdered(publisher),
         batch: async (deliveries: readonly Delivery[], signal) => {
           const outcomes = await publisher.publish(
             deliveries.map((delivery) => delivery.message),

@@ -1,14 +1,17 @@
 import {
+  type Clock,
   checkOptions,
   type EventKey,
   errorSummary,
   oneOf,
+  promised,
   type RawMessage,
   telemetry,
   Unavailable,
   WaybillError,
   warnOnce,
 } from '../core/index.ts'
+import { atMost } from '../flow/at-most.ts'
 import {
   mergedRetry,
   OK,
@@ -98,7 +101,7 @@ export class RoutingRelay extends Parent<RoutingTally> {
         ...own,
         retry,
         from: from.branch(destination),
-        to: patient(publisher, destination),
+        to: patient(publisher, destination, this.clock),
       })
       return [destination, relay] as const
     })
@@ -108,9 +111,11 @@ export class RoutingRelay extends Parent<RoutingTally> {
 
   /** One round of all: moves once, then sends once from each branch. */
   async runOnce(): Promise<RoutingTally> {
-    const moved = await this.#mover.runOnce()
+    const [moved] = await Promise.allSettled([this.#mover.runOnce()])
     const rounds = [...this.#senders].map(async ([name, sender]) => [name, await sender.runOnce()] as const)
-    return { moved, sent: Object.fromEntries(await Promise.all(rounds)) }
+    // One that fails costs the others no round, and nothing goes on behind the caller's back.
+    const sent = await Promise.allSettled(rounds)
+    return { moved: settledValue(moved), sent: Object.fromEntries(sent.map(settledValue)) }
   }
 
   /** What an event is at each destination that has it. */
@@ -181,6 +186,11 @@ export class RoutingRelay extends Parent<RoutingTally> {
   }
 }
 
+function settledValue<T>(result: PromiseSettledResult<T>): T {
+  if (result.status === 'rejected') throw result.reason
+  return result.value
+}
+
 function checkDestinations(to: unknown): void {
   const named =
     typeof to === 'object' && to !== null && !Array.isArray(to) && typeof (to as Publisher).publish !== 'function'
@@ -192,16 +202,29 @@ function isPublisher(given: PublisherLike | Destination): given is PublisherLike
   return typeof given === 'function' || typeof (given as Partial<Publisher> | undefined)?.publish === 'function'
 }
 
-/** A destination that is away when all start must not keep the others from starting: it is started with its first event. */
-function patient(publisher: Publisher, destination: string): Publisher {
+/** How long is waited for a destination to start before the others go on without it, in milliseconds. */
+const STARTS_WITHIN = 10_000
+
+/**
+ * A destination that is away, or silent, when all start must not keep the others from starting: it is started with its first
+ * event.
+ */
+function patient(publisher: Publisher, destination: string, clock: Clock): Publisher {
   if (publisher.start === undefined) return publisher
-  let started: Promise<void> | undefined
-  const start = () => {
-    started ??= publisher.start!().catch((error) => {
-      started = undefined
-      throw error
-    })
-    return started
+  let starting: Promise<void> | undefined
+  let started = false
+  const start = async () => {
+    starting ??= promised(() => publisher.start!()).then(
+      () => {
+        started = true
+      },
+      (error) => {
+        starting = undefined
+        throw error
+      },
+    )
+    await atMost(clock, STARTS_WITHIN, starting)
+    if (!started) throw new Unavailable(`${publisher.name} has not started within ${STARTS_WITHIN} ms`)
   }
   return {
     name: publisher.name,
@@ -216,7 +239,7 @@ function patient(publisher: Publisher, destination: string): Publisher {
       }
     },
     async publish(messages, signal) {
-      await start()
+      if (!started) await start()
       return publisher.publish(messages, signal)
     },
   }

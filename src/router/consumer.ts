@@ -10,14 +10,15 @@ import {
   topicOfDelivery,
 } from '../flow/index.ts'
 import { ACKING, type Acking, acking, sharedAcking } from './acking.ts'
-import { type Outputs, outputList } from './middleware.ts'
+import { type Context, type Outputs, outputList, RETURNED } from './middleware.ts'
 import { Batcher } from './outputs.ts'
 import type { Router } from './router.ts'
 
 /**
  * When a message is acked:
  * - `success`: when its handler returned and what it returned has arrived at its destination;
- * - `manual`: when the handler calls `ack` or `nack`; an error still nacks;
+ * - `manual`: when the handler calls `ack` or `nack`; an error still nacks, and what no handler had to do with is acked (a
+ *   duplicate that the inbox skipped, an unknown type that may pass, one that went to its dead-letter place);
  * - `forward`: its outputs carry the ack on (`ackingOf`); it is acked when all of them are, or at once when there are none.
  */
 export const ACK_STRATEGIES = ['success', 'manual', 'forward'] as const
@@ -103,10 +104,19 @@ function settledByAck(
     const attempt = delivery.attempts + 1
     const manual = strategy === 'manual'
     const { ack, nack } = manual ? whole : NOT_MANUAL
-    const context = { signal, attempt, topic: topicOfDelivery(delivery), router: router.name, ack, nack }
+    const base = { signal, attempt, topic: topicOfDelivery(delivery), router: router.name, ack, nack }
+    let byHandler = false
+    const returned = () => {
+      byHandler = true
+    }
+    const context = manual ? { ...base, [RETURNED]: returned } : base
+    const passed = async (outputs: Outputs) => {
+      await sendOn(outputs, forward)
+      if (!byHandler) whole.ack()
+    }
     Promise.resolve()
       .then(() => router.handle(message, context))
-      .then((outputs) => (manual ? sendOn(outputs, forward) : passOn(outputs, whole, forward)))
+      .then((outputs) => (manual ? passed(outputs) : passOn(outputs, whole, forward)))
       .catch((error) => whole.nack(error))
   })
 }
@@ -126,6 +136,11 @@ function notManual(): never {
     'NOT_MANUAL',
     "ack() and nack() are for consumers with ack: 'manual'; here the message is acked when the handler returns",
   )
+}
+
+/** Whether handlers ack and nack by themselves. */
+export function isManual({ ack }: Context): boolean {
+  return ack !== notManual
 }
 
 const NOT_MANUAL = { ack: notManual, nack: notManual }

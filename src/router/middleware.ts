@@ -13,7 +13,11 @@ export interface Context {
   /** With `ack: 'manual'` only: settles the message. Whichever comes first counts. */
   readonly ack: () => boolean
   readonly nack: (error: unknown) => boolean
+  readonly [RETURNED]?: () => void
 }
+
+/** Told when a handler has returned: where it settles the message itself, nobody else does from then on. */
+export const RETURNED: unique symbol = Symbol('returned')
 
 /** Messages that go on from here. */
 export type Outputs = undefined | void | Message | readonly Message[]

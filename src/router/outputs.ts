@@ -18,6 +18,7 @@ import {
   type PublisherLike,
   publisherOf,
 } from '../flow/index.ts'
+import { isOrdered } from '../flow/publisher.ts'
 
 type Failure = Exclude<Outcome, { kind: 'ok' }>
 
@@ -91,9 +92,9 @@ export class Batcher {
 
   /** One call with what may go in it. Answers who still has something to send. */
   async #publish(requests: readonly PublishRequest[]): Promise<PublishRequest[]> {
-    const { name, features } = this.publisher
+    const { name } = this.publisher
     const messages: RawMessage[] = []
-    const keys = features.ordered ? undefined : new Set<string>()
+    const keys = isOrdered(this.publisher) ? undefined : new Set<string>()
     for (const request of requests) fill(messages, request, keys)
     const outcomes = await this.#outcomes(messages)
     const left: PublishRequest[] = []

@@ -19,6 +19,7 @@ import {
   type MiddlewareLike,
   middlewareOf,
   type Outputs,
+  RETURNED,
 } from './middleware.ts'
 
 /**
@@ -112,9 +113,12 @@ export class Router<Ctx extends Context = Context> {
     const entry = this.#handlers.find(message)
     if (entry === undefined) throw this.#noHandler(message)
     const decoded = entry.event.decode(message, this.#onNewer)
-    return decoded instanceof Promise
-      ? decoded.then((typed) => entry.handle(typed, context))
-      : entry.handle(decoded, context)
+    const outputs =
+      decoded instanceof Promise
+        ? decoded.then((typed) => entry.handle(typed, context))
+        : entry.handle(decoded, context)
+    const returned = context[RETURNED]
+    return returned === undefined ? outputs : told(outputs, returned)
   }
 
   /** A worker that feeds this router from `source`. */
@@ -200,4 +204,10 @@ function pick(versions: Map<number, Registration>, version: number): Registratio
   const known = [...versions.keys()].sort((a, b) => a - b)
   const newer = known.find((candidate) => candidate > version) ?? known.at(-1)
   return newer === undefined ? undefined : versions.get(newer)
+}
+
+async function told(outputs: Outputs | Promise<Outputs>, returned: () => void): Promise<Outputs> {
+  const given = await outputs
+  returned()
+  return given
 }

@@ -1,4 +1,5 @@
 import { checkOptions, describe, isThenable, type Message, promised, WaybillError } from '../core/index.ts'
+import { isManual } from '../router/consumer.ts'
 import { type Context, caused, type Middleware, type Outputs, outputList } from '../router/index.ts'
 import { busy, type Inbox } from './inbox.ts'
 import type { Outbox, Store } from './store.ts'
@@ -10,8 +11,8 @@ interface InTransaction<Tx> extends Context {
 
 /**
  * A transaction around everything inside: the handler finds it as `tx` in its context. It commits before the message is
- * acked, also where the handler acks by itself. A handler that was told to give up does not commit afterwards, and one
- * that goes on all the same loses its transaction; but once COMMIT is on its way nothing stops it.
+ * acked, also where the handler acks by itself, and rolls back where it nacks. A handler that was told to give up does not
+ * commit afterwards, and one that goes on all the same loses its transaction; but once COMMIT is on its way nothing stops it.
  */
 export function transaction<Tx>(unit: Pick<UnitOfWork<Tx>, 'withTransaction'>): Middleware<{ tx: Tx }> {
   checkCallable('transaction', unit, 'withTransaction', 'a store, such as db = postgres({ pool }): transaction(db)')
@@ -22,28 +23,53 @@ export function transaction<Tx>(unit: Pick<UnitOfWork<Tx>, 'withTransaction'>): 
     wrap: (next) => (message, context) => {
       const { signal } = context
       if (signal.aborted) return Promise.reject(signal.reason)
-      let acked = false
-      const ack = () => {
-        acked = true
-        return true
-      }
-      const unlessAborted = (returned: Outputs) => {
+      const held = isManual(context) ? heldBack(context) : undefined
+      const mayCommit = (returned: Outputs) => {
         signal.throwIfAborted()
+        held?.unlessNacked()
         return returned
       }
       const committed = (returned: Outputs) => {
-        if (acked) context.ack()
+        held?.committed()
         return returned
       }
       return unit
         .withTransaction(
           (tx) => {
-            const inside: InTransaction<Tx> = { ...context, ack, tx }
-            return promised(() => next(message, inside)).then(unlessAborted)
+            const inside: InTransaction<Tx> =
+              held === undefined ? { ...context, tx } : { ...context, ack: held.ack, nack: held.nack, tx }
+            return promised(() => next(message, inside)).then(mayCommit)
           },
           { signal },
         )
         .then(committed)
+    },
+  }
+}
+
+/**
+ * Ack and nack of a handler that settles by itself, until its transaction has committed. An ack waits for that. A nack fails
+ * the transaction: what it did would be kept otherwise, and the inbox would skip the message when it comes again.
+ */
+function heldBack(outer: Context) {
+  let said: 'ack' | 'nack' | undefined
+  let reason: unknown
+  let over = false
+  const say = (what: 'ack' | 'nack', error?: unknown): boolean => {
+    if (said !== undefined) return false
+    said = what
+    reason = error
+    return true
+  }
+  return {
+    ack: () => (over ? outer.ack() : say('ack')),
+    nack: (error: unknown) => (over ? outer.nack(error) : say('nack', error)),
+    unlessNacked() {
+      if (said === 'nack') throw reason
+    },
+    committed() {
+      over = true
+      if (said === 'ack') outer.ack()
     },
   }
 }

@@ -134,6 +134,28 @@ describe('run', () => {
     expect(roles.some(({ started }) => started)).toBe(false)
   })
 
+  it('a worker that never comes to an end of its start keeps nobody from stopping, and does not run later', async () => {
+    const log: string[] = []
+    class Hanging extends Role {
+      protected override async run(): Promise<void> {
+        log.push('runs')
+      }
+    }
+    const [hanging, other] = [new Hanging('hanging', 'relays', log), new Role('other', 'stores', log)]
+    const there = deferred()
+    hanging.starting = () => there.promise
+    const controller = new AbortController()
+    const running = run([hanging, other], { signal: controller.signal })
+    await turn()
+    controller.abort()
+    // Each waits a second for it: the whole, and the one that hangs.
+    await running
+    there.resolve()
+    await turn()
+    expect(log).toEqual(['start other', 'stop hanging', 'stop other', 'start hanging'])
+    expect(hanging.started).toBe(false)
+  })
+
   it('needs a signal and members that can be stopped', async () => {
     await expect(run([], undefined as never)).rejects.toThrow('run: a signal is needed')
     await expect(run([], { sginal: 1 } as never)).rejects.toThrow('did you mean "signal"?')

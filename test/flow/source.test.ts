@@ -324,6 +324,20 @@ describe('a source that breaks the rules of its port', () => {
     await stop(clock, flow)
   })
 
+  it('and does not say what it can do: it can do nothing but give and settle', async () => {
+    const clock = new FakeClock()
+    const store = new Store(clock, { features: {} }).addMany(3)
+    const plain = { name: 'plain', open: store.open.bind(store) } as unknown as Store
+    let failures = 1
+    const each = () => {
+      if (failures-- > 0) throw new Error('once')
+    }
+    const flow = flowOf(clock, plain, { each })
+    await flow.start()
+    await clock.until(() => store.in('done').length === 3)
+    await stop(clock, flow)
+  })
+
   it('and gives something that is no delivery: the others of the batch are handled, and a failed key goes on', async () => {
     const clock = new FakeClock()
     const store = new Store(clock).addMany(6, (i) => `k${i % 2}`)

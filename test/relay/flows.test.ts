@@ -1,8 +1,12 @@
-import { expect, test } from 'vitest'
-import { event, Relay } from '../../src/index.ts'
+import { describe, expect, test } from 'vitest'
+import { encodeData, type RawMessage } from '../../src/core/index.ts'
+import type { Source } from '../../src/flow/index.ts'
+import { event, Relay, type RelayOptions } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
-import { collector, FakeClock, recordTelemetry } from '../../src/testing/index.ts'
+import { collector, FakeClock, recordTelemetry, scriptedSource } from '../../src/testing/index.ts'
 import { eventually } from '../support/wait.ts'
+
+const Placed = event<{ n: number }>('order.placed')
 
 test('a flow that could not go on is told and begun anew, rather than missed by nobody', async () => {
   let opened = 0
@@ -39,7 +43,6 @@ test('a flow that could not go on is told and begun anew, rather than missed by 
 test('a relay that was run once reads on when it is started', async () => {
   const db = memory()
   const sink = collector()
-  const Placed = event<{ n: number }>('order.placed')
   const relay = new Relay({ from: db.outbox, to: sink })
   try {
     await db.withTransaction((tx) => db.outbox.enqueue(tx, Placed({ n: 1 })))
@@ -50,4 +53,80 @@ test('a relay that was run once reads on when it is started', async () => {
   } finally {
     await relay.stop()
   }
+})
+
+const message = (): RawMessage => encodeData(Placed({ n: 1 }))
+
+/** An outbox whose shares the test decides. */
+function outboxOf(share: () => Promise<readonly Source[]>): RelayOptions['from'] {
+  return { name: 'shared', reader: () => ({ share, close: async () => {} }) } as never
+}
+
+describe('a round', () => {
+  test('that could not begin does not keep the next from beginning', async () => {
+    let there = false
+    const start = async () => {
+      if (!there) throw Object.assign(new Error('nobody listens'), { code: 'ECONNREFUSED' })
+    }
+    const relay = new Relay({ from: scriptedSource([[message()]]), to: { ...collector(), start } })
+    await expect(relay.runOnce()).rejects.toThrow('nobody listens')
+    there = true
+    expect(await relay.runOnce()).toMatchObject({ done: 1 })
+    await relay.stop()
+  })
+
+  test('of one share that fails costs the others nothing', async () => {
+    const broken = scriptedSource<RawMessage>([[new Error('no table')]], { name: 'broken' })
+    const whole = scriptedSource([[message()]], { name: 'whole' })
+    const sink = collector()
+    const relay = new Relay({ from: outboxOf(async () => [broken, whole]), to: sink })
+    await expect(relay.runOnce()).rejects.toThrow('no table')
+    expect(sink.messages).toHaveLength(1)
+    await relay.stop()
+  })
+})
+
+describe('a relay that shares an outbox', () => {
+  test('says that it lives while what is in flight of a share that left takes its time', async () => {
+    const clock = new FakeClock()
+    const [stays, leaves] = [scriptedSource<RawMessage>([]), scriptedSource([[message()]])]
+    const looks: number[] = []
+    let mine: Source[] = [stays, leaves]
+    const share = async () => {
+      looks.push(clock.monotonic())
+      return mine
+    }
+    const publish = () => new Promise<never>(() => {})
+    const to = { name: 'silent', features: {}, publish }
+    const relay = new Relay({ from: outboxOf(share), to, lease: '3s', grace: '10s', clock })
+    await relay.start()
+    await clock.advance(1500)
+    expect(leaves.inHand).toBe(1)
+    mine = [stays]
+    await clock.advance(3000)
+    // It comes back while its flow still drains: that one ends first.
+    mine = [stays, leaves]
+    await clock.advance(4000)
+    expect(leaves.opened).toBe(1)
+    expect(looks).toHaveLength(9)
+    await clock.until(() => leaves.opened === 2)
+    const stopping = relay.stop()
+    await clock.advance(60_000)
+    await stopping
+  })
+
+  test('stops in time although a look at its shares never ends, and its flows do', async () => {
+    const clock = new FakeClock()
+    const source = scriptedSource<RawMessage>([])
+    let looks = 0
+    const share = () => (looks++ === 0 ? Promise.resolve([source]) : new Promise<never>(() => {}))
+    const relay = new Relay({ from: outboxOf(share), to: async () => {}, lease: '3s', clock })
+    await relay.start()
+    await clock.advance(2000)
+    expect(looks).toBe(2)
+    const stopping = relay.stop()
+    await clock.advance(1000)
+    await stopping
+    expect(source.closed).toBe(1)
+  })
 })

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { type Message, Reject } from '../../src/core/index.ts'
-import { ackingOf, type Context, Router } from '../../src/router/index.ts'
+import { ackingOf, type Context, deadLetter, Router } from '../../src/router/index.ts'
 import { collector, FakeClock, scriptedSource } from '../../src/testing/index.ts'
 import { consume, Placed, raw, redelivering, Sent, started } from './support.ts'
 
@@ -121,6 +121,26 @@ describe('manual ack', () => {
     await started(router.consume(source, { ack: 'manual', grace: 0 }))
     const [settled] = await source.settled(1)
     expect(settled!.settlement.kind).toBe('retry')
+  })
+
+  it('what no handler had to do with is acked: nobody else would', async () => {
+    const dead = collector()
+    const never = () => {
+      throw new Reject('never')
+    }
+    const skipping = () => async () => undefined
+    const routers = [
+      new Router('unknown'),
+      new Router('rejects').use(deadLetter({ to: dead })).on(Placed, never),
+      new Router('skips').use({ name: 'skip', wrap: skipping }).on(Placed, () => {}),
+    ]
+    for (const router of routers) {
+      const source = scriptedSource([[raw()]], redelivering)
+      await started(router.consume(source, { ack: 'manual', timeout: '1s' }))
+      const [settled] = await source.settled(1)
+      expect(settled!.settlement.kind, router.name).toBe('done')
+    }
+    expect(dead.messages).toHaveLength(1)
   })
 
   it('what was never acked is released at the end of the grace', async () => {

@@ -13,6 +13,12 @@ function publisher(first: () => unknown): Publisher {
   return { name: 'foreign', features: {}, publish: async (messages) => messages.map(outcome) }
 }
 
+test('a publisher that does not say what it can do is one that keeps no order', async () => {
+  const { name, publish } = publisher(() => ({ kind: 'ok' }))
+  const to = { name, publish } as unknown as Publisher
+  expect((await consume(sending, [raw(), raw()], { to })).kinds).toEqual(['done', 'done'])
+})
+
 describe('a publisher for outputs that answers', () => {
   test.each<[string, () => unknown, string]>([
     ['nothing', () => undefined, 'retry'],

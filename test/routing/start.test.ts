@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from 'vitest'
 import { errorSummary, WaybillError } from '../../src/core/index.ts'
 import type { RoutingRelay } from '../../src/index.ts'
-import { recordTelemetry } from '../../src/testing/index.ts'
+import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 import { untilEmpty } from './routes.ts'
 import { orders, Paid, Placed, world } from './support.ts'
 
@@ -61,6 +61,26 @@ describe('starting a routing relay', () => {
     expect(it.warehouse.messages).toEqual([])
     there = true
     await it.warehouse.arrived(1)
+  })
+
+  test('a destination that never comes to an end of its start keeps no other from starting, and is told', async () => {
+    it = await world('memory', 'owner')
+    const clock = new FakeClock()
+    const warehouse = { ...it.warehouse, start: () => new Promise<never>(() => {}) }
+    const telemetry = recordTelemetry(['warning'])
+    const routing: RoutingRelay = it.relay({ to: { warehouse, audit: it.audit }, clock })
+    const starting = routing.start()
+    await clock.advance(10_000)
+    await starting
+    await it.enqueue(Placed({ n: 1 }))
+    await clock.until(() => it.audit.messages.length === 1)
+    expect(telemetry.of('warning').map(({ message }) => message)).toEqual([
+      expect.stringMatching(/^destination warehouse cannot be reached yet: .*has not started within 10000 ms/),
+    ])
+    telemetry.stop()
+    const stopping = routing.stop()
+    await clock.advance(60_000)
+    await stopping
   })
 
   test('a destination whose settings are wrong is told at start, and nothing is left running', async () => {
