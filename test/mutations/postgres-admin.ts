@@ -297,7 +297,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a plain INSERT wakes nobody',
     file: 'src/postgres/wake.ts',
-    find: "function readyAndWake(wake: Waking, regclass: string): string {\n",
+    find: 'function readyAndWake(wake: Waking, regclass: string): string {\n',
     replace:
       "function readyAndWake(wake: Waking, regclass: string): string {\n  if (regclass !== '') return `'ready'`\n",
     test: 'test/postgres/rows.test.ts',
