@@ -32,15 +32,14 @@ export function generate<M extends Message>(name: string, next: Generate<M>): Pi
   const stock = new Stock<M>(name)
   let asking: Promise<void> | undefined
   const ask = async (demand: Demand, signal: AbortSignal): Promise<void> => {
-    try {
-      for (const message of (await next(demand, signal)) ?? []) stock.add(message)
-    } finally {
-      asking = undefined
-    }
+    for (const message of (await next(demand, signal)) ?? []) stock.add(message)
   }
   return pipe(name, stock, async (demand, signal) => {
     if (stock.size > 0) return
-    asking ??= ask(demand, signal)
+    // Not within `ask`: what throws at once has ended before it is kept here.
+    asking ??= ask(demand, signal).finally(() => {
+      asking = undefined
+    })
     await unlessAborted(asking, signal)
   })
 }
@@ -53,7 +52,7 @@ export interface FinitePipe<M extends Message = Message> extends Pipe<M> {
 
 /**
  * A source from anything that can be iterated, at the pace of whoever takes: never more is asked for than there is
- * room for. An iterable that throws ends there: the next take rejects with its error, and so does `ended`.
+ * room for. An iterable that throws ends there: each take after that rejects with its error, and so does `ended`.
  */
 export function fromIterable<M extends Message>(
   name: string,
@@ -113,7 +112,7 @@ class Reader<M extends Message> {
   #want = 0
   #reading: Promise<void> | undefined
   #exhausted = false
-  #failure: { error: unknown; told: boolean } | undefined
+  #failure: { readonly error: unknown } | undefined
   readonly #waiting = new Set<() => void>()
 
   constructor(name: string, from: Iterable<M> | AsyncIterable<M>) {
@@ -142,9 +141,7 @@ class Reader<M extends Message> {
       // What is there already joins; nobody waits for the rest.
       await Promise.race([this.#reading, turn()])
     }
-    if (this.#failure === undefined || this.#failure.told || this.stock.size > 0) return
-    this.#failure.told = true
-    throw this.#failure.error
+    if (this.#failure !== undefined && this.stock.size === 0) throw this.#failure.error
   }
 
   /** Resolves when there may be more to take. */
@@ -188,7 +185,7 @@ class Reader<M extends Message> {
 
   #fail(error: unknown): void {
     this.#exhausted = true
-    this.#failure = { error, told: false }
+    this.#failure = { error }
     this.stock.onChange()
   }
 }

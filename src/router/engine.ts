@@ -1,4 +1,4 @@
-import { checkOptions, type Message, oneOf, patternOf, WaybillError } from '../core/index.ts'
+import { type Clock, checkOptions, type Message, oneOf, patternOf, WaybillError } from '../core/index.ts'
 import { FLOW_SETTINGS } from '../flow/flow-options.ts'
 import {
   type Delivery,
@@ -35,6 +35,7 @@ interface Output {
 export interface EngineOptions {
   /** Handles what inputs bring. Default: an empty router that nacks what it does not know. */
   router?: Router
+  clock?: Clock
 }
 
 /**
@@ -49,8 +50,8 @@ export class Engine extends Parent<number> {
   readonly #outputs: Output[] = []
 
   constructor(name: string, options: EngineOptions = {}) {
-    super()
-    checkOptions(`engine ${name}`, options, ['router'])
+    checkOptions(`engine ${name}`, options, ['router', 'clock'])
+    super(options.clock)
     this.name = name
     this.router = options.router ?? new Router(name, { unknown: 'nack' })
   }
