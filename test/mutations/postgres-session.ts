@@ -174,9 +174,9 @@ export const mutations: Mutation[] = [
   {
     name: 'a flow that could not go on is missed by nobody',
     file: 'src/outbox/relay.ts',
-    find: 'flow.finished.catch((error) => this.#failed(source, flow, error))',
-    replace: 'void this.#failed',
+    find: "      await this.adopt(flow, 'restart')\n",
+    replace: '      await flow.start()\n',
     test: 'test/relay/flows.test.ts',
-    expects: 'begun anew',
+    expects: 'a flow that could not go on is told and begun anew',
   },
 ]

@@ -80,9 +80,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a relay that was run once never reads again when it is started',
-    file,
-    find: '      if (flow.started) continue\n',
-    replace: '      if (this.#flows.has(source)) continue\n',
+    file: 'src/outbox/relay.ts',
+    find: 'if (this.members.includes(flow)) continue',
+    replace: 'if (this.#flows.has(source)) continue',
     test: 'test/relay/flows.test.ts',
     expects: 'reads on when it is started',
   },
