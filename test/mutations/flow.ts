@@ -189,9 +189,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'stores are closed before consumers have stopped',
-    file: 'src/flow/run.ts',
-    find: '  for (const phase of PHASES) {\n    const stops',
-    replace: '  for (const phase of [...PHASES].reverse()) {\n    const stops',
+    file: 'src/flow/supervisor.ts',
+    find: '    for (const phase of PHASES) {\n      const results',
+    replace: '    for (const phase of [...PHASES].reverse()) {\n      const results',
     test: 'test/flow/run.test.ts',
     expects: 'stops in order',
   },
