@@ -134,7 +134,7 @@ describe('a flow', () => {
     const each = () => {
       throw error
     }
-    const flow = flowOf(clock, store, { each }, { poll: { base: 1000, max: 2000 } })
+    const flow = flowOf(clock, store, { each }, { poll: 1000, maxPoll: 2000 })
     await flow.start()
     await clock.settle()
     expect(flow.status().state).toBe('paused')
@@ -175,7 +175,7 @@ describe('a flow', () => {
     const clock = new FakeClock()
     const waiting = () => ({ reason: 'another owns it: host:1', until: at(clock, 5000) })
     const from = { name: 's', features: {}, open: async () => undefined, waiting }
-    const flow = new Flow({ name: 'f', from, step, clock, poll: { base: 1000 } })
+    const flow = new Flow({ name: 'f', from, step, clock, poll: 1000 })
     await flow.start()
     await clock.settle()
     const since = at(clock)

@@ -44,8 +44,8 @@ describe('a relay says how it is', () => {
     await using proxy = await faultProxy({ host: hostname, port: Number(port) })
     const pool = new pg.Pool({ connectionString: proxy.url(t.database.url), max: 4 })
     pool.on('error', () => {})
-    const breaker = { min: 50, max: 200 }
-    const relay = new Relay({ from: postgres({ pool }).outbox, to: t.sink, lease: '3s', breaker, ...SOON })
+    const outage = { min: 50, max: 200 }
+    const relay = new Relay({ from: postgres({ pool }).outbox, to: t.sink, lease: '3s', outage, ...SOON })
     try {
       await relay.start()
       await t.enqueue(Placed({ n: 1 }))

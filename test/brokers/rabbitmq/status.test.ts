@@ -16,8 +16,8 @@ describeWith(['rabbitmq'], 'a consumer whose broker is cut off', () => {
     const exchange = fresh('x')
     const [direct, broker] = [brokerAt(url(), { exchange }), brokerAt(proxy.url(url()), { exchange })]
     const router = new Router('billing', { unknown: 'ack-and-warn' })
-    const breaker = { min: 20, max: 100 }
-    const consumer = router.consume(broker.source({ queue }), { retry: { breaker } })
+    const outage = { min: 20, max: 100 }
+    const consumer = router.consume(broker.source({ queue }), { outage })
     const until = (state: string) =>
       eventually(state, () => consumer.status().state === state, { seen: () => consumer.status() })
     await consumer.start()
