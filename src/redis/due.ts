@@ -59,7 +59,8 @@ export class RedisDue {
   constructor(options: DueOptions) {
     checkOptions('redisDue', options, ['outbox', 'revokedBy', 'remember'])
     if (typeof options.outbox?.entryOf !== 'function') {
-      throw new WaybillError('INVALID_OPTION', 'redisDue: outbox: give what redisOutbox({ … }) answers')
+      const example = "redis({ …, outbox: { kind: 'stored' } }).outbox"
+      throw new WaybillError('INVALID_OPTION', `redisDue: outbox: give one that stores its events, such as ${example}`)
     }
     this.#outbox = options.outbox
     this.#revokedBy = options.revokedBy

@@ -8,7 +8,14 @@ export { type RedisWriter, redisFromContext } from './context.ts'
 export { type DueOptions, type DueOutcome, dueEventId, type Intent, RedisDue, redisDue } from './due.ts'
 export { type Decided, DueWorker, type DueWorkerOptions } from './due-worker.ts'
 export { RedisInbox, type RedisInboxOptions } from './inbox.ts'
-export { RedisOutbox, type RedisOutboxOptions, redisOutbox } from './outbox.ts'
+export {
+  type AnyRedisStore,
+  RedisOutbox,
+  type RedisOutboxOptions,
+  type RedisTagStore,
+  redisOutbox,
+  type StoredOutboxOptions,
+} from './outbox.ts'
 export { OutboxRepair, type Repaired, type RepairOptions } from './repair.ts'
 export { type RedisOptions, type RedisStore, RedisUnitOfWork, redis } from './store.ts'
 export {

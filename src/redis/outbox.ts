@@ -2,30 +2,49 @@ import { checkOptions, type Duration, type Message, milliseconds, telemetry, Way
 import { numberOf } from '../drivers/redis/redis.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
 import { checkEnqueueOptions, enqueueArguments, topicFunction } from '../store/enqueue.ts'
-import type { EnqueueOptions, Outbox } from '../store/store.ts'
+import type { EnqueueOptions, Outbox, Store } from '../store/store.ts'
 import { RedisOutboxAdmin } from './admin.ts'
 import { Together } from './call-batcher.ts'
+import type { RedisInbox } from './inbox.ts'
 import { RedisReader } from './lease.ts'
 import { OutboxRepair, type RepairOptions } from './repair.ts'
 import { type Entry, enqueueArgs, entryOf } from './row.ts'
 import { outboxScripts } from './scripts.ts'
 import { type Shard, Shards } from './shards.ts'
 import type { RedisStore } from './store.ts'
+import type { RedisStreamOutbox } from './stream-outbox.ts'
 import { type RedisTx, type Unit, unitOf } from './unit.ts'
 
-/** An outbox on Redis that keeps states, attempts and order. */
-export interface RedisOutboxOptions {
-  /**
-   * Where it lives: what `redis({ client, tag })` answers. Several, each with a tag of its own, are as many shards, and
-   * events are spread over them by key. Their number and order must stay as they are while events are pending.
-   */
-  on: RedisStore | readonly RedisStore[]
+/** `redis({ …, outbox: { kind: 'stored' } })`: an outbox that keeps states, attempts and order. */
+export interface StoredOutboxOptions {
+  kind: 'stored'
   /** Default `outbox`: its keys are `{tag}:outbox:…`. */
   name?: string
   /** The topic of events for which none is given. Default: the event's type. */
   topic?: string | ((message: Message) => string)
   /** How long published events are kept by the cleaner. Default 7 days. It is memory: choose less where events are many. */
   retention?: Duration
+}
+
+/** A store on Redis, whatever its own outbox is. */
+export type AnyRedisStore = RedisStore<RedisStreamOutbox | RedisOutbox>
+
+/** One outbox over several stores. */
+export interface RedisOutboxOptions extends Omit<StoredOutboxOptions, 'kind'> {
+  /**
+   * The stores, each with a tag of its own. They are as many shards, and events are spread over them by key. Their number
+   * and order must stay as they are while events are pending.
+   */
+  on: readonly AnyRedisStore[]
+}
+
+/** One tag of an outbox over several: its units of work and its inbox, with the outbox that spans all of them. */
+export interface RedisTagStore extends Store<RedisTx> {
+  readonly tag: string
+  readonly inbox: RedisInbox
+  readonly outbox: RedisOutbox
+  /** A name in its slot: `key('order:1')` is `{shop-2}:order:1`. */
+  key(name: string): string
 }
 
 const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate'] as const
@@ -40,33 +59,28 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
   /** Nothing here is a transaction of a database: what must be atomic is one script. */
   readonly requiresTransaction = false
   readonly shards: Shards
-  readonly #stores: readonly RedisStore[]
+  readonly #stores: readonly AnyRedisStore[]
+  /** The same, each with this outbox, in the order of the shards. */
+  readonly #tagStores: readonly RedisTagStore[]
   readonly #hints = new Hints()
   readonly #topicOf: (message: Message) => string
   /** What is enqueued on its own in one turn shares a script. */
   readonly #alone: ReadonlyMap<Shard, Together<readonly Entry[], void>>
 
-  constructor(options: RedisOutboxOptions) {
-    checkOptions('redisOutbox', options, ['on', 'name', 'topic', 'retention'])
+  constructor(stores: readonly AnyRedisStore[], options: Omit<StoredOutboxOptions, 'kind'>, where: string) {
     const { name = 'outbox', topic } = options
-    const stores = [options.on].flat() as readonly RedisStore[]
-    if (stores.length === 0 || stores.some((store) => typeof store?.withTransaction !== 'function')) {
-      throw new WaybillError(
-        'INVALID_OPTION',
-        'redisOutbox: on: give what redis({ client, tag }) answers, one or several',
-      )
-    }
     if (typeof name !== 'string' || name === '' || /[{}]/.test(name)) {
-      throw new WaybillError('INVALID_OPTION', 'redisOutbox: name: give text without braces, such as outbox')
+      throw new WaybillError('INVALID_OPTION', `${where}: name: give text without braces, such as outbox`)
     }
     this.#stores = stores
+    this.#tagStores = stores.map((store) => tagStore(store, this))
     this.#topicOf = topicFunction(topic)
     this.shards = new Shards(stores, name)
     this.#alone = new Map(
       this.shards.all.map((shard) => [shard, new Together((parts) => this.#write(shard, parts.flat()))]),
     )
     this.name = stores.length === 1 ? `{${stores[0]!.tag}}:${name}` : name
-    const retention = milliseconds(options.retention ?? '7d', 'redisOutbox: retention')
+    const retention = milliseconds(options.retention ?? '7d', `${where}: retention`)
     this.admin = new RedisOutboxAdmin(this.name, this.shards, retention)
   }
 
@@ -110,9 +124,12 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
     return receipts(entries, !Array.isArray(events))
   }
 
-  /** The store whose units of work can write what has this key. With one store it is that. */
-  storeOf(key: string): RedisStore {
-    return this.#stores[this.shards.all.indexOf(this.shards.of(key))]!
+  /**
+   * The store whose units of work can write what has this key, with this outbox in it. In a router:
+   * `transactional((message) => outbox.storeOf(message.key ?? message.id))`.
+   */
+  storeOf(key: string): RedisTagStore {
+    return this.#tagStores[this.shards.all.indexOf(this.shards.of(key))]!
   }
 
   reader(options: ReaderOptions): Reader {
@@ -164,9 +181,33 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
   }
 }
 
-/** `redisOutbox({ on: redis({ client, tag: 'shop' }) })` */
+/**
+ * One outbox over several tags: `redisOutbox({ on: tags.map((tag) => redis({ client, tag })) })`. For one tag it is
+ * `redis({ client, tag, outbox: { kind: 'stored' } })`.
+ */
 export function redisOutbox(options: RedisOutboxOptions): RedisOutbox {
-  return new RedisOutbox(options)
+  checkOptions('redisOutbox', options, ['on', 'name', 'topic', 'retention'])
+  const { on, ...rest } = options
+  if (Array.isArray(on) && on.length > 0 && on.every((store) => typeof store?.withTransaction === 'function')) {
+    return new RedisOutbox(on, rest, 'redisOutbox')
+  }
+  throw new WaybillError(
+    'INVALID_OPTION',
+    "redisOutbox: on: give a list of stores, each of redis({ client, tag }); for one tag it is redis({ …, outbox: { kind: 'stored' } })",
+  )
+}
+
+function tagStore(store: AnyRedisStore, outbox: RedisOutbox): RedisTagStore {
+  return {
+    name: store.name,
+    tag: store.tag,
+    inbox: store.inbox,
+    outbox,
+    key: (name) => store.key(name),
+    withTransaction: (fn, options) => store.withTransaction(fn, options),
+    current: () => store.current(),
+    afterCommit: (fn) => store.afterCommit(fn),
+  }
 }
 
 function grouped(entries: readonly Entry[], shardOf: (entry: Entry) => Shard): Map<Shard, Entry[]> {

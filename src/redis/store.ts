@@ -4,6 +4,7 @@ import {
   type Duration,
   describe,
   milliseconds,
+  oneOf,
   promised,
   systemClock,
   WaybillError,
@@ -19,6 +20,7 @@ import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { checkedClient } from './checks.ts'
 import { type CommitSettings, Commits } from './commit.ts'
 import { RedisInbox, type RedisInboxOptions } from './inbox.ts'
+import { RedisOutbox, type StoredOutboxOptions } from './outbox.ts'
 import { RedisStreamOutbox, type StreamOutboxOptions } from './stream-outbox.ts'
 import { type Ending, type RedisTx, transactionOf, Unit, type UnitSettings } from './unit.ts'
 
@@ -83,16 +85,23 @@ export interface RedisOptions {
    */
   durability?: DurabilityOptions
   inbox?: RedisInboxOptions
-  outbox?: StreamOutboxOptions
+  /**
+   * `kind: 'stream'` (default): events are appended to a stream, which a source of Redis Streams forwards. `kind:
+   * 'stored'`: they are kept until a Relay has published them and longer, with retries, dead events and order per key.
+   */
+  outbox?: StreamOutboxOptions | StoredOutboxOptions
   clock?: Clock
 }
 
 /** Units of work, an inbox and an outbox on Redis. Nothing is sent until something is called. */
-export class RedisStore extends RedisUnitOfWork implements Store<RedisTx>, Stoppable {
+export class RedisStore<O extends RedisStreamOutbox | RedisOutbox = RedisStreamOutbox>
+  extends RedisUnitOfWork
+  implements Store<RedisTx>, Stoppable
+{
   readonly phase: Phase = 'stores'
   readonly name: string
   readonly inbox: RedisInbox
-  readonly outbox: RedisStreamOutbox
+  readonly outbox: O
   /** The connection, for what belongs to the same store. */
   readonly connection: ReconnectingRedis
   readonly client: RedisClient
@@ -136,7 +145,16 @@ export class RedisStore extends RedisUnitOfWork implements Store<RedisTx>, Stopp
     this.tag = tag
     this.copies = durability
     this.inbox = inbox
-    this.outbox = new RedisStreamOutbox({ own, current: () => this.current() }, options.outbox)
+    this.outbox = this.#outbox(options.outbox ?? {}, own) as O
+  }
+
+  #outbox(options: StreamOutboxOptions | StoredOutboxOptions, own: (name: string) => string) {
+    const kind = oneOf('redis: outbox.kind', options.kind ?? 'stream', ['stream', 'stored'])
+    if (kind === 'stream') {
+      return new RedisStreamOutbox({ own, current: () => this.current() }, options as StreamOutboxOptions)
+    }
+    checkOptions('redis: outbox', options, ['kind', 'name', 'topic', 'retention'])
+    return new RedisOutbox([this], options as StoredOutboxOptions, 'redis: outbox')
   }
 
   /** A name in the slot that all keys of a unit of work share: `key('order:1')` is `{shop}:order:1`. */
@@ -155,8 +173,11 @@ export class RedisStore extends RedisUnitOfWork implements Store<RedisTx>, Stopp
  * `redis({ client, tag: 'shop' })`: units of work, inbox and outbox on the Redis you already have. One tag is one slot:
  * for more than one slot's worth on a cluster make several, each with a tag of its own.
  */
-export function redis(options: RedisOptions): RedisStore {
-  return new RedisStore(options)
+export function redis(options: RedisOptions & { outbox: StoredOutboxOptions }): RedisStore<RedisOutbox>
+export function redis(options: RedisOptions & { outbox?: StreamOutboxOptions }): RedisStore
+export function redis(options: RedisOptions): RedisStore<RedisStreamOutbox | RedisOutbox>
+export function redis(options: RedisOptions): RedisStore<RedisStreamOutbox | RedisOutbox> {
+  return new RedisStore<RedisStreamOutbox | RedisOutbox>(options)
 }
 
 function checkedTag(tag: unknown): string {

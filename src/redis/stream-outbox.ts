@@ -10,6 +10,7 @@ export type OutboxEncode = (message: RawMessage, topic: string) => Readonly<Reco
 
 /** An outbox in a stream. */
 export interface StreamOutboxOptions {
+  kind?: 'stream'
   /** The stream, after the tag: `outbox` (default) is `{tag}:outbox`. */
   stream?: string
   /** The topic of events for which none is given. Default: the event's type. */
@@ -51,7 +52,7 @@ export class RedisStreamOutbox implements Outbox<RedisTx> {
   readonly #encode: OutboxEncode
 
   constructor(settings: OutboxSettings, options: StreamOutboxOptions = {}) {
-    checkOptions('outbox', options, ['stream', 'topic', 'encode'])
+    checkOptions('outbox', options, ['kind', 'stream', 'topic', 'encode'])
     const { stream = 'outbox', topic, encode = defaultEncode } = options
     if (typeof stream !== 'string' || stream === '') {
       throw new WaybillError('INVALID_OPTION', `outbox: stream: ${describe(stream)} is not a name`)

@@ -1,6 +1,6 @@
 import { checkOptions, describe, isThenable, type Message, promised, WaybillError } from '../core/index.ts'
 import { isManual } from '../router/consumer.ts'
-import { type Context, caused, type Middleware, type Outputs, outputList } from '../router/index.ts'
+import { type Context, caused, type Handle, type Middleware, type Outputs, outputList } from '../router/index.ts'
 import { busy, type Inbox } from './inbox.ts'
 import type { Outbox, Store } from './store.ts'
 import type { UnitOfWork } from './unit-of-work.ts'
@@ -197,20 +197,53 @@ export interface Transactional<Tx> extends Pick<Store<Tx>, 'withTransaction'> {
 
 export interface TransactionalOptions extends InboxMiddlewareOptions, OutboxMiddlewareOptions {}
 
-/** The three in their right order: BEGIN, inbox, handler, outputs into the outbox, COMMIT, and only then the ack. */
-export function transactional<Tx>(db: Transactional<Tx>, options: TransactionalOptions = {}): Middleware<{ tx: Tx }> {
-  checkCallable('transactional', db, 'withTransaction', 'a store, such as db = postgres({ pool }): transactional(db)')
+/**
+ * The three in their right order: BEGIN, inbox, handler, outputs into the outbox, COMMIT, and only then the ack. Where
+ * data is spread over several stores, a function gives the one of a message.
+ */
+export function transactional<Tx>(
+  db: (message: Message) => Transactional<Tx>,
+  options?: TransactionalOptions,
+): Middleware<{ tx: Tx }>
+export function transactional<Tx>(db: Transactional<Tx>, options?: TransactionalOptions): Middleware<{ tx: Tx }>
+export function transactional<Tx>(
+  db: Transactional<Tx> | ((message: Message) => Transactional<Tx>),
+  options: TransactionalOptions = {},
+): Middleware<{ tx: Tx }> {
   checkOptions('transactional', options, ['subscriber', 'key', 'topic'])
-  const { subscriber, key, topic } = options
-  const parts = [
+  const about = { name: 'transactional', gives: ['transaction', 'inbox', 'outbox'], refuses: ['transaction'] } as const
+  if (typeof db !== 'function') {
+    const parts = partsOf(db, options)
+    return { ...about, wrap: (next) => around(parts, next) }
+  }
+  return {
+    ...about,
+    wrap: (next) => {
+      // Of each store once: they are few, and messages are many.
+      const handles = new WeakMap<Transactional<Tx>, Handle>()
+      return async (message, context) => {
+        const store = db(message)
+        let handle = handles.get(store)
+        if (handle === undefined) {
+          handle = around(partsOf(store, options), next)
+          handles.set(store, handle)
+        }
+        return await handle(message, context)
+      }
+    },
+  }
+}
+
+function partsOf<Tx>(db: Transactional<Tx>, { subscriber, key, topic }: TransactionalOptions): readonly Middleware[] {
+  const instead = 'a store, such as db = postgres({ pool }): transactional(db), or a function that gives one'
+  checkCallable('transactional', db, 'withTransaction', instead)
+  return [
     transaction(db),
     inbox(db.inbox, { ...(subscriber === undefined ? {} : { subscriber }), ...(key === undefined ? {} : { key }) }),
     outbox(db.outbox, topic === undefined ? {} : { topic }),
   ]
-  return {
-    name: 'transactional',
-    gives: ['transaction', 'inbox', 'outbox'],
-    refuses: ['transaction'],
-    wrap: (next) => parts.reduceRight((inner, part) => part.wrap(inner), next),
-  }
+}
+
+function around(parts: readonly Middleware[], next: Handle): Handle {
+  return parts.reduceRight((inner, part) => part.wrap(inner), next)
 }

@@ -12,7 +12,7 @@ import {
   transactional,
 } from '../../src/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
-import { redis, redisOutbox } from '../../src/redis/index.ts'
+import { redis } from '../../src/redis/index.ts'
 
 const Placed = event<{ n: number }>('order.placed')
 
@@ -41,11 +41,11 @@ function store(): Store {
     return { outbox: db.outbox, billing, close: () => pool.end() }
   }
   const client = new IoRedis(job['redis']!, { lazyConnect: true })
-  const db = redis({ client, tag: job['tag']!, inbox: { lease: '2s' } })
+  const db = redis({ client, tag: job['tag']!, inbox: { lease: '2s' }, outbox: { kind: 'stored' } })
   const billing = new Router('billing').use(transactional(db)).on(Placed, async ({ id, key, data }, { tx }) => {
     tx.rpush(db.key('effects'), JSON.stringify({ id, key, n: data.n }))
   })
-  return { outbox: redisOutbox({ on: db }), billing, close: () => db.stop() }
+  return { outbox: db.outbox, billing, close: () => db.stop() }
 }
 
 /** Consumes until SIGTERM. */

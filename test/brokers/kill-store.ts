@@ -2,7 +2,7 @@ import { Redis as IoRedis } from 'ioredis'
 import pg from 'pg'
 import type { Message } from '../../src/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
-import { redis, redisOutbox } from '../../src/redis/index.ts'
+import { redis } from '../../src/redis/index.ts'
 import { freshDatabase } from '../support/services.ts'
 import { fresh } from './support.ts'
 
@@ -50,8 +50,8 @@ export async function onPostgres(): Promise<KillStore> {
 export async function onRedis(url: string): Promise<KillStore> {
   const client = new IoRedis(url)
   const tag = fresh('kills')
-  const db = redis({ client: new IoRedis(url, { lazyConnect: true }), tag })
-  const outbox = redisOutbox({ on: db })
+  const db = redis({ client: new IoRedis(url, { lazyConnect: true }), tag, outbox: { kind: 'stored' } })
+  const { outbox } = db
   const effects = db.key('effects')
   return {
     job: { redis: url, tag },

@@ -154,4 +154,13 @@ export const mutations: Mutation[] = [
     expects: 'not due',
     needs,
   },
+  {
+    name: 'every key has the store of the first shard',
+    file: 'src/redis/outbox.ts',
+    find: 'return this.#tagStores[this.shards.all.indexOf(this.shards.of(key))]!',
+    replace: 'return this.#tagStores[key.length > 0 ? 0 : 1]!',
+    test: 'test/redis/outbox.test.ts',
+    expects: 'a router handles each message in the store of its key',
+    needs: ['redis', 'redis6'],
+  },
 ]

@@ -127,7 +127,7 @@ for (const server of ['redis', 'redis6']) {
       test('each is fenced, checked and answered on its own: what ends one leaves the others', async () => {
         const { client, calls } = noting(made(url))
         const db = storeOf(client)
-        const outbox = redisOutbox({ on: db })
+        const outbox = redisOutbox({ on: [db] })
         const mark = (id: string) => db.key(`inbox:["s","/s","${id}"]`)
         await look.rpush(db.key('a-list'), 'x')
         await look.set(db.key('word'), 'no number')
@@ -267,7 +267,7 @@ for (const server of ['redis', 'redis6']) {
 
       test('events that are enqueued alone at once share bounded calls, and what was there is left as it is', async () => {
         const { client, calls } = noting(made(url))
-        const outbox = redisOutbox({ on: storeOf(client) })
+        const outbox = redisOutbox({ on: [storeOf(client)] })
         const events = Array.from({ length: 100 }, (_, n) => sample(n, { key: `k${n % 7}` }))
         await outbox.enqueueAlone(events[0]!)
         calls.length = 0
@@ -293,7 +293,7 @@ for (const server of ['redis', 'redis6']) {
       test('scripts that the server has forgotten are sent again, once for all', async () => {
         const { client } = noting(made(url))
         const db = storeOf(client)
-        const outbox = redisOutbox({ on: db })
+        const outbox = redisOutbox({ on: [db] })
         await look.script('FLUSH')
         const ended = await Promise.all(
           Array.from({ length: 10 }, (_, n) =>

@@ -15,9 +15,9 @@ const READER = { reader: 'auto', deadKey: 'continue', shards: 1, lease: 60_000, 
 const BEGINNINGS: Record<string, (db: Store) => Promise<unknown>> = {
   'a unit of work': (db) => db.withTransaction(async (tx) => tx.set(db.key('n'), 1)),
   'the inbox': (db) => db.withTransaction((tx) => db.inbox.receive(tx, { subscriber: 's', source: '/s', id: '1' })),
-  'the script outbox': (db) => redisOutbox({ on: db }).enqueueAlone(sample(1)),
+  'the script outbox': (db) => redisOutbox({ on: [db] }).enqueueAlone(sample(1)),
   async 'a relay'(db) {
-    const reader = redisOutbox({ on: db }).reader({ ...READER, attempts: 25, clock: systemClock })
+    const reader = redisOutbox({ on: [db] }).reader({ ...READER, attempts: 25, clock: systemClock })
     const [source] = await reader.share()
     const session = await source!.open(new AbortController().signal)
     await session!.close()
@@ -119,7 +119,7 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
     test('what is written outside a unit of work waits for its replicas too', async () => {
       for (const replicas of [1, 2]) {
         const db = storeOf(ioredis(pair.master.url), { durability: { replicas, within: replicas === 1 ? '30s' : 300 } })
-        const outbox = redisOutbox({ on: db })
+        const outbox = redisOutbox({ on: [db] })
         const due = redisDue({ outbox })
         const writes = [outbox.enqueueAlone(sample(1)), due.record({ id: 'offer-1', at: new Date(0) })]
         const lacking = { status: 'rejected', reason: { message: expect.stringMatching(/1 of 2 replicas/) } }

@@ -27,7 +27,7 @@ describe('a store on what is no Redis, or an old one', () => {
         await expect(work).rejects.toMatchObject(refusal)
         const received = db.withTransaction((tx) => db.inbox.receive(tx, { subscriber: 's', source: '/s', id: '1' }))
         await expect(received).rejects.toMatchObject(refusal)
-        await expect(redisOutbox({ on: storeOf(client(url)) }).enqueueAlone(sample(1))).rejects.toMatchObject(refusal)
+        await expect(redisOutbox({ on: [storeOf(client(url))] }).enqueueAlone(sample(1))).rejects.toMatchObject(refusal)
         expect(asked, 'nothing was tried').not.toContain('set')
         expect(classify(await work.catch((error: unknown) => error)), 'no message is charged').toBe('down')
         close()

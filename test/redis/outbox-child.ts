@@ -7,7 +7,7 @@ import { type Message, telemetry } from '../../src/core/index.ts'
 import { redisOf } from '../../src/drivers/redis/recognise.ts'
 import type { RedisClient, RedisConnection } from '../../src/drivers/redis/redis.ts'
 import { type OutboxReader, Relay, type RelayOptions } from '../../src/outbox/index.ts'
-import { redis, redisOutbox } from '../../src/redis/index.ts'
+import { type RedisTagStore, redis, redisOutbox } from '../../src/redis/index.ts'
 import { crashingPublisher, crashPoint } from '../../src/testing/index.ts'
 import { sample } from '../../src/testing/outbox-probe.ts'
 import { Journal, journalPublisher } from '../postgres/faults/journal.ts'
@@ -31,7 +31,7 @@ export interface OutboxJob {
 
 /** What a writer commits beside each event: its id in a set. Both or neither. */
 export async function write(
-  db: ReturnType<typeof redis>,
+  db: Pick<RedisTagStore, 'withTransaction' | 'key'>,
   outbox: ReturnType<typeof redisOutbox>,
   events: readonly Message[],
 ): Promise<void> {

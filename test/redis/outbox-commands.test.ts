@@ -22,7 +22,7 @@ describeWith(['redis'], 'the outbox, as the server hears it', () => {
     monitor.on('monitor', (_time: string, args: string[]) => heard.push(args))
     const create = async () => {
       const db = storeOf(ioredis(server.url))
-      return { work: db, outbox: redisOutbox({ on: db }), reader: 'auto' as const, close: () => db.stop() }
+      return { work: db, outbox: redisOutbox({ on: [db] }), reader: 'auto' as const, close: () => db.stop() }
     }
     const suites = [
       ...outboxStoreSuite({ name: 'monitored', create }),

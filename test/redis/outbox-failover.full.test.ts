@@ -32,7 +32,7 @@ for (const [name, make] of Object.entries(topologies)) {
       async (driver) => {
         const servers = await make()
         const db = storeOf(servers[driver](), { timeout: '2s', durability: { replicas: 1 } })
-        const outbox = redisOutbox({ on: db })
+        const outbox = redisOutbox({ on: [db] })
         const arrived: Message[] = []
         const relay = new Relay({
           from: outbox as OutboxReader,

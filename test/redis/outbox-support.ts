@@ -6,6 +6,7 @@ import {
   type RedisOutboxOptions,
   redis,
   redisOutbox,
+  type StoredOutboxOptions,
 } from '../../src/redis/index.ts'
 import { outboxAdminSuite, outboxReaderSuite, outboxStoreSuite, type Suite } from '../../src/testing/index.ts'
 import { READER as USUAL } from '../../src/testing/outbox-probe.ts'
@@ -13,9 +14,13 @@ import { runSuite } from '../support/suite.ts'
 import { freshTag, storeOf } from './support.ts'
 
 /** An outbox on a store with a tag of its own. */
-export function outboxOn(client: object, options: Partial<RedisOutboxOptions> = {}, store: Partial<RedisOptions> = {}) {
-  const db = storeOf(client, store)
-  return { db, outbox: redisOutbox({ on: db, ...options }) }
+export function outboxOn(
+  client: object,
+  options: Partial<StoredOutboxOptions> = {},
+  store: Partial<RedisOptions> = {},
+) {
+  const db = storeOf(client, { ...store, outbox: { kind: 'stored', ...options } })
+  return { db, outbox: db.outbox }
 }
 
 /** An outbox of several shards. */
@@ -30,10 +35,10 @@ export const READER = { ...USUAL, reader: 'auto', clock: systemClock } as const
 export function outboxConformance(name: string, client: () => object): void {
   const create = async () => {
     const given = client()
-    const db = redis({ client: given, tag: freshTag() })
+    const db = redis({ client: given, tag: freshTag(), outbox: { kind: 'stored' } })
     return {
       work: db,
-      outbox: redisOutbox({ on: db }),
+      outbox: db.outbox,
       // One that owns the outbox is not needed for order: see decision 0019.
       reader: 'auto' as const,
       pool: given,

@@ -2,14 +2,14 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { InProcessBroker } from '../../src/brokers/in-process/index.ts'
 import { encodeData, event, type Message, RetryLater, telemetry } from '../../src/core/index.ts'
 import { Cleaner, type OutboxReader, Relay, type RelayOptions } from '../../src/outbox/index.ts'
-import type { RedisOutbox } from '../../src/redis/index.ts'
+import { type RedisOutbox, redisDue, redisOutbox } from '../../src/redis/index.ts'
 import { Router } from '../../src/router/index.ts'
-import { outbox as enqueueing, inbox, transaction } from '../../src/store/index.ts'
+import { outbox as enqueueing, inbox, transaction, transactional } from '../../src/store/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
 import { describeWith, service } from '../support/services.ts'
 import { outboxOn, READER, shardedOn } from './outbox-support.ts'
-import { ioredis, keysOf, reader, until } from './support.ts'
+import { ioredis, keysOf, reader, storeOf, until } from './support.ts'
 
 const relays: Relay[] = []
 afterEach(async () => {
@@ -423,6 +423,33 @@ for (const server of ['redis', 'redis6']) {
       await until('again', () => arrived.length === 130)
     })
 
+    test('shards: a router handles each message in the store of its key, and what it returns is in the one outbox', async () => {
+      const outbox = shardedOn(() => ioredis(url()), 3)
+      const Placed = event('order.placed')
+      const Invoiced = event('order.invoiced')
+      const tags = new Map<string, string>()
+      const router = new Router('billing')
+        .use(transactional((message) => outbox.storeOf(message.key ?? message.id)))
+        .on(Placed, (message, { tx }) => {
+          const db = outbox.storeOf(message.key!)
+          tags.set(message.key!, db.tag)
+          tx.incr(db.key('handled'))
+          return [Invoiced({}, { extensions: { partitionkey: message.key! } })]
+        })
+      const broker = new InProcessBroker()
+      const consumer = await router.consume(broker.source('orders')).start()
+      const sent = Array.from({ length: 12 }, (_, n) => Placed({}, { extensions: { partitionkey: `order ${n}` } }))
+      // Each twice: the inbox of its store lets the second pass without the handler.
+      await broker.publish([...sent, ...sent].map(encodeData))
+      await until('all are in the outbox', async () => (await outbox.admin.list()).length === 12)
+      await until('all are settled', () => Object.values(broker.stats('orders')).every((count) => count === 0))
+      await consumer.stop()
+      expect(new Set(tags.values()).size).toBeGreaterThan(1)
+      expect((await outbox.admin.list()).map(({ key }) => key).sort()).toEqual([...tags.keys()].sort())
+      const counts = [...new Set(tags.values())].map((tag) => reader(url()).get(`{${tag}}:handled`))
+      expect((await Promise.all(counts)).reduce((sum, count) => sum + Number(count), 0)).toBe(12)
+    })
+
     test('shards: a unit of work of another slot is told before anything is sent', async () => {
       const outbox = shardedOn(() => ioredis(url()), 3)
       const [event] = samples(1, { key: 'order 7' })
@@ -449,8 +476,13 @@ describeWith(['redis'], 'redis outbox: what it refuses', () => {
     const made = (options: object) => () => outboxOn(ioredis(service('redis').url), options)
     expect(made({ nmae: 'x' })).toThrow(/did you mean "name"\?/)
     expect(made({ name: '{x}' })).toThrow(/without braces/)
-    expect(made({ on: [] })).toThrow(/give what redis/)
-    expect(made({ on: [db, db] })).toThrow(/two stores have the tag/)
+    expect(made({ kind: 'strem' })).toThrow(/redis: outbox.kind: .*did you mean "stream"\?/)
+    expect(() => redisOutbox({ on: [] })).toThrow(/give a list of stores/)
+    expect(() => redisOutbox({ on: db as never })).toThrow(
+      /for one tag it is redis\(\{ …, outbox: \{ kind: 'stored' \} \}\)/,
+    )
+    expect(() => redisOutbox({ on: [db, db] })).toThrow(/two stores have the tag/)
+    expect(() => redisDue({ outbox: storeOf(ioredis(service('redis').url)).outbox as never })).toThrow(/kind: 'stored'/)
     expect(telemetry['outbox.enqueued'].active).toBe(false)
   })
 })

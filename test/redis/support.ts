@@ -1,7 +1,15 @@
 import { randomBytes } from 'node:crypto'
 import { Redis as IoRedis } from 'ioredis'
 import { afterAll, describe } from 'vitest'
-import { type RedisOptions, type RedisStore, type RedisTx, redis } from '../../src/redis/index.ts'
+import {
+  type AnyRedisStore,
+  type RedisOptions,
+  type RedisOutbox,
+  type RedisStore,
+  type RedisTx,
+  redis,
+  type StoredOutboxOptions,
+} from '../../src/redis/index.ts'
 import { inboxStoreSuite, type Suite, unitOfWorkSuite } from '../../src/testing/index.ts'
 import { runSuite } from '../support/suite.ts'
 import { eventually } from '../support/wait.ts'
@@ -16,7 +24,7 @@ export function freshTag(prefix = 't'): string {
 }
 
 const readers = new Map<string, IoRedis>()
-const stores: RedisStore[] = []
+const stores: AnyRedisStore[] = []
 
 afterAll(async () => {
   for (const client of readers.values()) client.disconnect()
@@ -34,7 +42,12 @@ export function reader(url: string): IoRedis {
 }
 
 /** A store with a tag of its own; stopped for you. */
-export function storeOf(client: object, options: Partial<RedisOptions> = {}): RedisStore {
+export function storeOf(
+  client: object,
+  options: Partial<RedisOptions> & { outbox: StoredOutboxOptions },
+): RedisStore<RedisOutbox>
+export function storeOf(client: object, options?: Partial<RedisOptions>): RedisStore
+export function storeOf(client: object, options: Partial<RedisOptions> = {}): AnyRedisStore {
   const store = redis({ client, tag: freshTag(), ...options })
   stores.push(store)
   return store

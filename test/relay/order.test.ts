@@ -4,7 +4,7 @@ import { OK, type OutboxReader, type Outcome } from '../../src/adapter.ts'
 import { telemetry } from '../../src/core/index.ts'
 import { event, type Message, Relay, type RelayOptions } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
-import { redis, redisOutbox } from '../../src/redis/index.ts'
+import { redis } from '../../src/redis/index.ts'
 import { seededRandom } from '../../src/testing/index.ts'
 import { outboxOn } from '../postgres/support.ts'
 import { freshTag } from '../redis/support.ts'
@@ -137,8 +137,8 @@ describeWith(['postgres'], 'on PostgreSQL', () => {
 describeWith(['redis'], 'on Redis', () => {
   runAll('script outbox', async () => {
     const client = new Redis(service('redis').url)
-    const db = redis({ client, tag: freshTag() })
-    const outbox = redisOutbox({ on: db })
+    const db = redis({ client, tag: freshTag(), outbox: { kind: 'stored' } })
+    const { outbox } = db
     return {
       outbox,
       enqueue: (events) => db.withTransaction((tx) => outbox.enqueue(tx, events)),

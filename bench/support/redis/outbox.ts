@@ -1,7 +1,7 @@
 import type { Redis } from 'ioredis'
 import { Relay } from 'waybill'
 import { OK } from 'waybill/adapter'
-import { redis, redisOutbox } from 'waybill/redis'
+import { type RedisOutbox, redis } from 'waybill/redis'
 import { interleave } from '../measure.ts'
 import { order, placed } from '../pg-events.ts'
 import { flying, type Measured, measured, ratesOf } from './contest.ts'
@@ -73,8 +73,8 @@ export async function outboxes(client: Redis, { count, rounds }: { count: number
   client.defineCommand('bareClaim', { numberOfKeys: 3, lua: CLAIM })
   client.defineCommand('bareSettle', { numberOfKeys: 5, lua: SETTLE })
   const scripts = client as unknown as Scripts
-  const db = redis({ client, tag: 'bench' })
-  const outbox = redisOutbox({ on: db })
+  const db = redis({ client, tag: 'bench', outbox: { kind: 'stored' } })
+  const { outbox } = db
   const events = Array.from({ length: count }, (_, i) => placed(i))
   const bareEnqueue = () =>
     flying(count, IN_FLIGHT, (i) => {
@@ -141,7 +141,7 @@ async function bareRelay(scripts: Scripts): Promise<void> {
   await settled
 }
 
-async function ourRelay(outbox: ReturnType<typeof redisOutbox>, count: number): Promise<void> {
+async function ourRelay(outbox: RedisOutbox, count: number): Promise<void> {
   let published = 0
   let reached = () => {}
   const all = new Promise<void>((resolve) => {

@@ -4,7 +4,7 @@ import * as client from 'prom-client'
 import { Relay } from 'waybill'
 import { OK } from 'waybill/adapter'
 import { recordMetrics } from 'waybill/observability'
-import { redis, redisOutbox } from 'waybill/redis'
+import { redis } from 'waybill/redis'
 import { serveRounds } from '../brokers/rounds.ts'
 import { placed } from '../pg-events.ts'
 
@@ -14,8 +14,8 @@ const WRITTEN = 1000
 recordMetrics({ client: client as never })
 await serveRounds({}, async ({ events }, watch) => {
   const connection = new Redis(url)
-  const db = redis({ client: connection, tag: 'bench' })
-  const outbox = redisOutbox({ on: db })
+  const db = redis({ client: connection, tag: 'bench', outbox: { kind: 'stored' } })
+  const { outbox } = db
   for (let from = 0; from < events; from += WRITTEN) {
     await outbox.enqueueAlone(Array.from({ length: Math.min(WRITTEN, events - from) }, (_, i) => placed(from + i)))
   }
