@@ -15,6 +15,7 @@ export {
   systemClock,
   systemRandom,
   uuidv7,
+  Wakeup,
   wholeNumber,
 } from './core/index.ts'
 // Flows, and their two ends
@@ -52,7 +53,6 @@ export {
   setTopic,
   takeFrom,
   topicOf,
-  Waiters,
 } from './flow/index.ts'
 
 // What relays ask of an outbox

@@ -33,5 +33,4 @@ export {
   warnOnce,
 } from './telemetry.ts'
 export { asError, causesOf, pauseAfter } from './thrown.ts'
-export { isThenable, promiseOf } from './waiting.ts'
-export { unlessAborted, whenAborted } from './when-aborted.ts'
+export { aborted, Changes, isThenable, onAbort, promiseOf, untilAborted, Wakeup, withDeadline } from './waiting.ts'

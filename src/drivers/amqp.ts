@@ -1,4 +1,12 @@
-import { type Backoff, type Clock, errorSummary, Unavailable, type WaybillError } from '../core/index.ts'
+import {
+  type Backoff,
+  type Clock,
+  errorSummary,
+  Unavailable,
+  untilAborted,
+  type WaybillError,
+  withDeadline,
+} from '../core/index.ts'
 
 /** The few methods of amqplib that we call. Whatever has them will do. */
 
@@ -182,7 +190,9 @@ export class ReconnectingAmqp {
     if (this.#closing.signal.aborted) throw new Unavailable('the connection to RabbitMQ was closed')
     this.#current ??= this.#connect()
     if (signal === undefined) return await this.#current
-    return await orAborted(this.#current, signal)
+    return await untilAborted(this.#current, signal, () => {
+      throw signal.reason
+    })
   }
 
   /**
@@ -191,17 +201,10 @@ export class ReconnectingAmqp {
    */
   async ask<T>(open: OpenAmqp, what: string, work: Promise<T>): Promise<T> {
     const { clock, timeout } = this.#settings
-    const answered = new AbortController()
-    const late = clock.sleep(timeout, answered.signal).then((): T | Promise<T> => {
-      if (answered.signal.aborted) return work
+    return withDeadline(work, timeout, clock, () => {
       if (open.blocked === undefined) sever(open.connection)
       throw new Unavailable(`RabbitMQ has not answered within ${timeout} ms: ${what}`)
     })
-    try {
-      return await Promise.race([work, late])
-    } finally {
-      answered.abort()
-    }
   }
 
   async close(): Promise<void> {
@@ -240,18 +243,11 @@ export class ReconnectingAmqp {
     const { client, clock, timeout, name } = this.#settings
     const socketOptions = { timeout, noDelay: true, keepAlive: true, clientProperties: { connection_name: name } }
     const connecting = client.connect(url, socketOptions)
-    const done = new AbortController()
     // A server that accepts and then says nothing is given up too; what still comes of it is not wanted.
-    const late = clock.sleep(timeout + 1000, done.signal).then((): Promise<AmqpConnection> => {
-      if (done.signal.aborted) return connecting
+    return withDeadline(connecting, timeout + 1000, clock, () => {
       connecting.then(sever, () => {})
       throw new Unavailable(`no answer within ${timeout} ms`)
     })
-    try {
-      return await Promise.race([connecting, late])
-    } finally {
-      done.abort()
-    }
   }
 
   #watched(connection: AmqpConnection): OpenAmqp {
@@ -286,20 +282,6 @@ function sever(connection: AmqpConnection): void {
   // With an error, since that is what amqplib listens for.
   if (typeof stream?.destroy === 'function') stream.destroy(new Error('given up: the server does not answer'))
   else connection.close().catch(() => {})
-}
-
-async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  if (signal.aborted) throw signal.reason
-  let onAbort = () => {}
-  const aborted = new Promise<never>((_, reject) => {
-    onAbort = () => reject(signal.reason)
-    signal.addEventListener('abort', onAbort, { once: true })
-  })
-  try {
-    return await Promise.race([work, aborted])
-  } finally {
-    signal.removeEventListener('abort', onAbort)
-  }
 }
 
 /** What went wrong and what to look at. Never with the password. */

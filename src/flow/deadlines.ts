@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events'
-import { type Clock, WaybillError } from '../core/index.ts'
+import { type Clock, onAbort, WaybillError } from '../core/index.ts'
 
 /**
  * Rejects with TIMEOUT when a call takes longer than `ms`; its signal then aborts, as it does with `signal`. Once `signal` has
@@ -18,8 +18,7 @@ export async function timedCall<T>(
     done.abort(null)
     controller.abort(signal.reason)
   }
-  if (signal.aborted) abort()
-  else signal.addEventListener('abort', abort)
+  const forget = onAbort(signal, abort)
   const late = clock.sleep(ms, done.signal).then(() => {
     if (done.signal.aborted) return new Promise<never>(() => {})
     const error = tooLong(what, ms)
@@ -30,7 +29,7 @@ export async function timedCall<T>(
     return await Promise.race([call(controller.signal), late])
   } finally {
     done.abort(null)
-    signal.removeEventListener('abort', abort)
+    forget()
   }
 }
 
@@ -77,7 +76,7 @@ export class Deadlines<Work> {
     this.#ms = ms
     this.#clock = clock
     this.#late = late
-    signal.addEventListener('abort', () => this.#abort(), { once: true })
+    if (!signal.aborted) onAbort(signal, () => this.#abort())
   }
 
   /** The one that begins now. It has not begun before somebody waits in it: who answers at once needs no deadline. */

@@ -1,16 +1,18 @@
 import {
   asError,
+  Changes,
   describe,
   errorSummary,
   type Message,
+  onAbort,
   pauseAfter,
   telemetry,
+  untilAborted,
   WaybillError,
   warnOnce,
+  withDeadline,
 } from '../core/index.ts'
 import { isMessage } from '../core/message.ts'
-import { atMost } from './at-most.ts'
-import { Changes } from './changes.ts'
 import { type FlowLimits, type FlowOptions, flowLimits, type Step, type Tally } from './flow-options.ts'
 import { Pump } from './pump.ts'
 import type { Delivery, Session, Source, SourceFeatures } from './source.ts'
@@ -181,14 +183,12 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
 
   async #work(session: Session<D>, pump: Pump<D>, signal: AbortSignal): Promise<void> {
     const over = AbortSignal.any([signal, session.lost])
-    const close = () => pump.close()
     // At once: nothing goes out after a stop.
-    if (signal.aborted) close()
-    else signal.addEventListener('abort', close, { once: true })
+    const forget = onAbort(signal, () => pump.close())
     const renewal = await this.#renewal(session, pump)
     await this.#answered(this.#takeAll(session, pump, over), over)
     // The flow outlives its sessions: each that was lost would stay in memory with it.
-    signal.removeEventListener('abort', close)
+    forget()
     await this.#drain(session, pump)
     await this.#bounded(renewal?.stop(), ABORT_GRACE)
   }
@@ -329,21 +329,14 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   }
 
   async #bounded(work: Promise<void> | undefined, ms: number): Promise<void> {
-    if (work !== undefined) await atMost(this.clock, ms, work)
+    if (work !== undefined) await withDeadline(work, ms, this.clock, () => {})
   }
 
   /** Waits for `work`; once `signal` aborts not for long. Answers whether it came to its end. */
   async #answered(work: Promise<unknown>, signal: AbortSignal): Promise<boolean> {
-    const done = new AbortController()
-    let ended = false
-    const ending = work.finally(() => {
-      ended = true
-      done.abort()
-      this.#changes.notify()
-    })
-    await Promise.race([ending, this.#changes.until(() => ended, signal)])
-    if (!ended) await Promise.race([ending, this.clock.sleep(ABORT_GRACE, done.signal)])
-    return ended
+    const ending = work.then(() => true)
+    const inTime = await untilAborted<boolean>(ending, signal, () => false)
+    return inTime || withDeadline(ending, ABORT_GRACE, this.clock, () => false)
   }
 
   async #within(ms: number, condition: () => boolean, signal?: AbortSignal): Promise<void> {

@@ -54,6 +54,5 @@ export {
 export type { Status, WorkerState } from './status.ts'
 export { type OnFailure, Parent, Supervisor, type SupervisorOptions } from './supervisor.ts'
 export { Task, type TaskOptions } from './task.ts'
-export { Waiters } from './waiters.ts'
 export { Window } from './window.ts'
 export { PHASES, type Phase, type Stoppable, Worker } from './worker.ts'

@@ -7,8 +7,10 @@ import {
   classifier,
   classifyPublish,
   type Message,
+  onAbort,
   type RawMessage,
   systemClock,
+  untilAborted,
   WaybillError,
 } from '../core/index.ts'
 import { type Pipe, pipe, Stock } from './pipe-buffer.ts'
@@ -40,7 +42,7 @@ export function generate<M extends Message>(name: string, next: Generate<M>): Pi
     asking ??= ask(demand, signal).finally(() => {
       asking = undefined
     })
-    await unlessAborted(asking, signal)
+    await untilAborted(asking, signal, () => {})
   })
 }
 
@@ -148,11 +150,11 @@ class Reader<M extends Message> {
   async more(ms: number, signal: AbortSignal, clock: Clock): Promise<void> {
     if (this.stock.size > 0 || signal.aborted) return
     const changed = new AbortController()
-    const wake = () => changed.abort()
+    const wake = () => changed.abort(null)
     this.#waiting.add(wake)
-    signal.addEventListener('abort', wake)
+    const forget = onAbort(signal, wake)
     await clock.sleep(ms, changed.signal)
-    signal.removeEventListener('abort', wake)
+    forget()
     this.#waiting.delete(wake)
   }
 
@@ -192,21 +194,4 @@ class Reader<M extends Message> {
 
 function turn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve))
-}
-
-/** Waits for `work`, but no longer than until `signal` aborts; its failure after that concerns nobody. */
-async function unlessAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
-  let stop = () => {}
-  const aborted = new Promise<void>((resolve) => {
-    stop = resolve
-    signal.addEventListener('abort', stop, { once: true })
-  })
-  try {
-    await Promise.race([work, aborted])
-  } catch (error) {
-    if (!signal.aborted) throw error
-  } finally {
-    work.catch(() => {})
-    signal.removeEventListener('abort', stop)
-  }
 }

@@ -1,6 +1,15 @@
-import { asError, blameless, type Message, promiseOf, telemetry, Unavailable, WaybillError } from '../core/index.ts'
+import {
+  asError,
+  blameless,
+  type Changes,
+  type Message,
+  onAbort,
+  promiseOf,
+  telemetry,
+  Unavailable,
+  WaybillError,
+} from '../core/index.ts'
 import { Call, downIn, failuresAmong } from './call.ts'
-import type { Changes } from './changes.ts'
 import { Deadlines, sharedController, timedCall, tooLong } from './deadlines.ts'
 import type { Doubt } from './doubts.ts'
 import type { HandleMany, HandleOne, Step } from './flow-options.ts'
@@ -61,8 +70,7 @@ export class Pump<D extends Delivery<Message>> {
     this.breaker = new Breaker(settings, signal, ready)
     const { step, timeout, clock } = settings
     if (timeout !== undefined && 'each' in step) this.#deadlines = new Deadlines(signal, timeout, clock, this.#late)
-    if (session.lost.aborted) this.#onLost()
-    else session.lost.addEventListener('abort', () => this.#onLost(), { once: true })
+    onAbort(session.lost, () => this.#onLost())
   }
 
   /** Whatever the session must renew its right to. */

@@ -1,4 +1,4 @@
-import { checkOptions, describe, WaybillError } from '../core/index.ts'
+import { checkOptions, describe, onAbort, WaybillError } from '../core/index.ts'
 import { Supervisor } from './supervisor.ts'
 import type { Stoppable, Worker } from './worker.ts'
 
@@ -33,7 +33,7 @@ export async function run(members: readonly (Worker | Stoppable)[], options: Run
     stopping = whole.stop()
     stopping.catch(() => {}) // `finished` tells
   }
-  signal.addEventListener('abort', stop, { once: true })
+  const forget = onAbort(signal, stop)
   try {
     await whole.start()
     await whole.finished
@@ -42,7 +42,7 @@ export async function run(members: readonly (Worker | Stoppable)[], options: Run
     if (stopping === undefined || (error as Partial<WaybillError>)?.code !== 'STOPPED') throw error
     await stopping
   } finally {
-    signal.removeEventListener('abort', stop)
+    forget()
   }
 }
 

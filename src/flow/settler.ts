@@ -1,5 +1,6 @@
 import { setMaxListeners } from 'node:events'
 import {
+  aborted,
   asError,
   type Backoff,
   backoff,
@@ -82,10 +83,7 @@ export class Settler<D extends Delivery<Message>> {
     this.#over = AbortSignal.any([session.lost, this.#patience.signal])
     // Whoever is put aside listens until its next try.
     setMaxListeners(0, this.#over)
-    this.#lost = new Promise((resolve) => {
-      if (session.lost.aborted) resolve()
-      else session.lost.addEventListener('abort', () => resolve(), { once: true })
-    })
+    this.#lost = aborted(session.lost)
   }
 
   settle(delivery: D, settlement: Settlement): void {

@@ -1,4 +1,5 @@
 import {
+  aborted,
   asError,
   type Backoff,
   type BackoffOptions,
@@ -140,7 +141,7 @@ export abstract class Parent<Round = unknown> extends Worker<Round> {
   protected override async run(signal: AbortSignal): Promise<void> {
     this.condition.running()
     const over = AbortSignal.any([signal, this.#broken.signal])
-    if (!over.aborted) await new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }))
+    await aborted(over)
     if (!signal.aborted) throw this.#broken.signal.reason
   }
 

@@ -1,5 +1,4 @@
-import { asError, type Clock, errorSummary, systemClock, telemetry, WaybillError } from '../core/index.ts'
-import { atMost } from './at-most.ts'
+import { asError, type Clock, errorSummary, systemClock, telemetry, WaybillError, withDeadline } from '../core/index.ts'
 import { Condition, type Status } from './status.ts'
 
 /** How long a start may go on when a stop was asked for, in milliseconds. */
@@ -163,7 +162,7 @@ export abstract class Worker<Round = unknown> {
   /** What a start waits for may hang, and a stop ends all the same. Whoever started it is told of a failure. */
   async #endStarting(starting: Promise<void>): Promise<void> {
     const ended = starting.catch(() => {})
-    await atMost(this.clock, START_ENDS_WITHIN, ended)
+    await withDeadline<unknown>(ended, START_ENDS_WITHIN, this.clock, () => {})
     this.#patience.abort(new WaybillError('STOPPED', `${this.name} was stopped while it was starting`))
     await ended
   }

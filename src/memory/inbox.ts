@@ -1,4 +1,4 @@
-import { type Clock, milliseconds, unlessAborted } from '../core/index.ts'
+import { type Clock, milliseconds, untilAborted } from '../core/index.ts'
 import {
   type CleanOptions,
   checkInboxKey,
@@ -30,7 +30,7 @@ export class MemoryInbox implements Inbox<MemoryTransaction> {
     const name = nameOf(key)
     const transaction = transactionOf(tx)
     const taking = this.#locks.take(transaction, `inbox ${name}`)
-    if (taking !== undefined && (await unlessAborted(taking.then(taken), signal, false)) === false) return 'busy'
+    if (taking !== undefined && (await untilAborted(taking.then(taken), signal, () => false)) === false) return 'busy'
     if (this.#handled.has(name) || this.#uncommitted.has(name)) return 'done'
     this.#uncommitted.add(name)
     transaction.atCommit(() => this.#handled.set(name, this.#clock.now()))

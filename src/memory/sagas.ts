@@ -1,5 +1,4 @@
-import { type Clock, checkOptions, milliseconds, wholeNumber } from '../core/index.ts'
-import { Waiters } from '../flow/index.ts'
+import { type Clock, checkOptions, milliseconds, Wakeup, wholeNumber } from '../core/index.ts'
 import type {
   Claim,
   Claimed,
@@ -25,7 +24,7 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
   readonly name = 'sagas'
   readonly #clock: Clock
   readonly #locks: Locks
-  readonly #waiting: Waiters
+  readonly #waiting: Wakeup
   readonly #rows = new Map<string, Row>()
   readonly #audits: SagaAudit[] = []
   /** Being written: what claims skip. */
@@ -36,7 +35,7 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
   constructor(clock: Clock, locks: Locks) {
     this.#clock = clock
     this.#locks = locks
-    this.#waiting = new Waiters(clock)
+    this.#waiting = new Wakeup(clock)
   }
 
   insert(tx: MemoryTransaction | undefined, saga: NewSaga): Promise<boolean> {

@@ -10,11 +10,11 @@ import {
   type Random,
   telemetry,
   Unavailable,
-  unlessAborted,
+  untilAborted,
   WaybillError,
   wholeNumber,
+  withDeadline,
 } from '../core/index.ts'
-import { atMost } from '../flow/at-most.ts'
 import {
   checkOutcomes,
   checkRetry,
@@ -245,16 +245,9 @@ export class Relay extends Parent<Tally> {
       if (isOutbox(from)) await from.check?.()
       await this.#reader.check?.()
     }
-    const done = new AbortController()
-    const late = this.clock.sleep(CHECK_WITHIN, done.signal).then(() => {
-      if (done.signal.aborted) return
+    await withDeadline(check(), CHECK_WITHIN, this.clock, () => {
       throw new Unavailable(`no answer within ${CHECK_WITHIN} ms; others may use all connections of its pool`)
     })
-    try {
-      await Promise.race([check(), late])
-    } finally {
-      done.abort()
-    }
   }
 
   /** That it may read is no success: only what it has published. */
@@ -276,10 +269,10 @@ export class Relay extends Parent<Tally> {
 
   async #rebalance(signal: AbortSignal): Promise<void> {
     const looking = this.#reader.share()
-    const share = new Set(await unlessAborted(looking, signal, []))
+    const share = new Set(await untilAborted(looking, signal, () => []))
     if (signal.aborted) {
       // What it answers is of no use any more, and a store that is silent keeps no flow from ending.
-      await atMost(this.clock, LOOK_ENDS_WITHIN, looking)
+      await withDeadline<unknown>(looking, LOOK_ENDS_WITHIN, this.clock, () => {})
       return
     }
     for (const source of this.#flows.keys()) if (!share.has(source)) this.#leave(source)

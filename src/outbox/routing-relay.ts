@@ -10,8 +10,8 @@ import {
   Unavailable,
   WaybillError,
   warnOnce,
+  withDeadline,
 } from '../core/index.ts'
-import { atMost } from '../flow/at-most.ts'
 import {
   mergedRetry,
   OK,
@@ -223,7 +223,7 @@ function patient(publisher: Publisher, destination: string, clock: Clock): Publi
         throw error
       },
     )
-    await atMost(clock, STARTS_WITHIN, starting)
+    await withDeadline<unknown>(starting, STARTS_WITHIN, clock, () => {})
     if (!started) throw new Unavailable(`${publisher.name} has not started within ${STARTS_WITHIN} ms`)
   }
   return {

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { checkOptions, type Duration, milliseconds, Unavailable, unlessAborted } from '../core/index.ts'
+import { checkOptions, type Duration, milliseconds, Unavailable, untilAborted } from '../core/index.ts'
 import { answered } from '../drivers/sql/connection.ts'
 import { refusePool, sqlOf } from '../drivers/sql/database.ts'
 import { type TableName, tableName } from '../drivers/sql/identifiers.ts'
@@ -78,7 +78,7 @@ export class PostgresInbox<Tx = unknown> implements Inbox<Tx> {
     const values = [key.subscriber, stored(key.source), stored(key.id)]
     refusePool(tx)
     const asked = answered(sqlOf(tx).query(this.#receive, values), this.#database.within, ignore, tooLong)
-    return unlessAborted(asked.then(answerOf, this.#fail), signal, 'busy')
+    return untilAborted(asked.then(answerOf, this.#fail), signal, () => 'busy')
   }
 
   /** For code outside a router: runs `fn` unless this subscriber has handled the message before. */

@@ -1,4 +1,4 @@
-import { type Backoff, backoff, type Clock, errorSummary, telemetry } from '../core/index.ts'
+import { type Backoff, backoff, type Clock, errorSummary, onAbort, telemetry } from '../core/index.ts'
 import { answered } from '../drivers/sql/connection.ts'
 import type { Connection } from '../drivers/sql/sql.ts'
 import { isCancelled } from './errors.ts'
@@ -123,11 +123,11 @@ export class IdleNotifier {
     if (this.#notified || signal.aborted) return
     const over = new AbortController()
     const stop = () => over.abort()
-    signal.addEventListener('abort', stop, { once: true })
+    const forget = onAbort(signal, stop)
     this.#wake = stop
     await this.#options.clock.sleep(ms, over.signal)
     this.#wake = undefined
-    signal.removeEventListener('abort', stop)
+    forget()
   }
 
   async close(): Promise<void> {

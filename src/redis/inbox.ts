@@ -6,10 +6,10 @@ import {
   describe,
   errorSummary,
   milliseconds,
+  onAbort,
   telemetry,
   Unavailable,
   WaybillError,
-  whenAborted,
   wholeNumber,
 } from '../core/index.ts'
 import {
@@ -131,7 +131,7 @@ export class RedisInbox implements Inbox<RedisTx> {
       })
     }
     this.#leases.hold(mark, unit.token)
-    const forget = signal === undefined ? undefined : whenAborted(signal, release)
+    const forget = signal === undefined ? undefined : onAbort(signal, release)
     unit.atEnd((ending) => {
       forget?.()
       return this.#ended(unit, mark, ending)

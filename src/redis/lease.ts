@@ -1,16 +1,7 @@
-import { errorSummary, type RawMessage, telemetry, uuidv7, WaybillError } from '../core/index.ts'
+import { errorSummary, type RawMessage, telemetry, uuidv7, Wakeup, WaybillError } from '../core/index.ts'
 import { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
 import { listOf, numberOf, type RedisArg, textOf } from '../drivers/redis/redis.ts'
-import {
-  type Delivery,
-  type Demand,
-  Lease,
-  RELEASE,
-  type Session,
-  type Settled,
-  type Source,
-  Waiters,
-} from '../flow/index.ts'
+import { type Delivery, type Demand, Lease, RELEASE, type Session, type Settled, type Source } from '../flow/index.ts'
 import { Quarantine } from '../outbox/quarantine.ts'
 import type { Reader, ReaderOptions } from '../outbox/reader.ts'
 import type { Hints } from './outbox.ts'
@@ -71,12 +62,12 @@ export class OutboxSession implements Session<OutboxDelivery> {
   /** Something may have come since the last claim began. */
   #hinted = false
   #soonest = Number.POSITIVE_INFINITY
-  readonly #waiters: Waiters
+  readonly #wakeup: Wakeup
 
   constructor(settings: SessionSettings, parts: readonly Part[]) {
     this.#settings = settings
     this.#parts = parts
-    this.#waiters = new Waiters(settings.clock)
+    this.#wakeup = new Wakeup(settings.clock)
     this.#lease = new Lease(settings.clock, settings.lease)
     this.extendEvery = settings.lease / 3
     this.#unhint = settings.wake ? settings.hints.listen(() => this.#hint()) : () => {}
@@ -159,7 +150,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
     const { active } = this.#quarantine
     if (active ? this.#inHand.size === 0 : this.#hinted) return
     const limit = active ? ms : Math.min(ms, Math.max(0, this.#soonest - clock.monotonic()))
-    await this.#waiters.pause(limit, signal)
+    await this.#wakeup.pause(limit, signal)
   }
 
   async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
@@ -173,7 +164,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
     for (const [delivery] of batch) this.#inHand.delete(delivery)
     this.#quarantine.settled(this.#inHand.size)
     if (this.#inHand.size === 0) {
-      if (this.#quarantine.active) this.#waiters.wake()
+      if (this.#quarantine.active) this.#wakeup.wake()
       if (this.#moreExpired) this.#hint()
     }
     // What follows in a key, or was given back, can be claimed now.
@@ -208,7 +199,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
   /** What was not settled is given back: waiting for the end of its lease would cost it an attempt. */
   async close(): Promise<void> {
     this.#unhint()
-    this.#waiters.wake()
+    this.#wakeup.wake()
     const left = [...this.#inHand].map((delivery) => [delivery, RELEASE] as const)
     this.#inHand.clear()
     try {
@@ -236,7 +227,7 @@ export class OutboxSession implements Session<OutboxDelivery> {
 
   #hint(): void {
     this.#hinted = true
-    if (!this.#quarantine.active) this.#waiters.wake()
+    if (!this.#quarantine.active) this.#wakeup.wake()
   }
 
   #tellExpired(member: string, attempt: number): void {

@@ -1,4 +1,4 @@
-import { asError, checkOptions, type Message, oneOf, telemetry, WaybillError } from '../core/index.ts'
+import { asError, checkOptions, type Message, onAbort, oneOf, telemetry, WaybillError } from '../core/index.ts'
 import { FLOW_SETTINGS } from '../flow/flow-options.ts'
 import {
   type Delivery,
@@ -88,19 +88,19 @@ function settledByAck(
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     const { message } = delivery
-    const onAbort = () => whole.nack(signal.reason)
+    let forget = () => {}
     const whole = acking(
       () => {
-        signal.removeEventListener('abort', onAbort)
+        forget()
         resolve()
       },
       (error) => {
-        signal.removeEventListener('abort', onAbort)
+        forget()
         reject(error)
       },
       (error) => telemetry['ack.failed'].publish({ type: message.type, id: message.id, error: asError(error) }),
     )
-    signal.addEventListener('abort', onAbort)
+    if (!signal.aborted) forget = onAbort(signal, () => whole.nack(signal.reason))
     const attempt = delivery.attempts + 1
     const manual = strategy === 'manual'
     const { ack, nack } = manual ? whole : NOT_MANUAL

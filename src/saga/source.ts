@@ -1,5 +1,5 @@
-import { type Clock, telemetry, uuidv7, WaybillError } from '../core/index.ts'
-import { type Demand, type Session, type Settled, type Source, Waiters } from '../flow/index.ts'
+import { type Clock, telemetry, uuidv7, Wakeup, WaybillError } from '../core/index.ts'
+import type { Demand, Session, Settled, Source } from '../flow/index.ts'
 import type { AnySaga } from './definition.ts'
 import type { Claimed, NewSaga, SagaListener, SagaStore } from './port.ts'
 import { Work } from './work.ts'
@@ -61,7 +61,7 @@ export class SagaSession implements Session<Work> {
   readonly #works = new Map<string, Work>()
   /** Started here by those who wait for them: they are claimed already. */
   readonly #started: Work[] = []
-  readonly #changed: Waiters
+  readonly #changed: Wakeup
   readonly #definitions: readonly string[]
   /** Until when what was renewed last is ours, and what was claimed since. */
   #renewed = Number.POSITIVE_INFINITY
@@ -78,7 +78,7 @@ export class SagaSession implements Session<Work> {
   constructor(options: SagaSourceOptions, listener: SagaListener | undefined) {
     this.#options = options
     this.#listener = listener
-    this.#changed = new Waiters(options.clock)
+    this.#changed = new Wakeup(options.clock)
     this.#definitions = [...options.sagas.keys()]
     this.extendEvery = options.lease / 3
     this.#overdueAt = options.clock.monotonic() + OVERDUE

@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { errorSummary, promised, telemetry, WaybillError, whenAborted } from '../core/index.ts'
+import { errorSummary, onAbort, promised, telemetry, WaybillError } from '../core/index.ts'
 
 /**
  * A transaction around a piece of work. `Tx` is the driver's own transaction type, so that the caller's code and the
@@ -162,9 +162,9 @@ function unlessAbandoned<T>(work: Promise<T>, scope: Scope, signal: AbortSignal)
     const told = () => {
       timer = setTimeout(abandon, GIVE_UP_WITHIN)
     }
-    const forget = signal.aborted ? told() : whenAborted(signal, told)
+    const forget = onAbort(signal, told)
     const over = () => {
-      forget?.()
+      forget()
       clearTimeout(timer)
     }
     work.then(

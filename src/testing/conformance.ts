@@ -1,4 +1,4 @@
-import { nearest, systemClock, WaybillError } from '../core/index.ts'
+import { nearest, systemClock, WaybillError, withDeadline } from '../core/index.ts'
 
 /** One thing that every implementation of a port must do. */
 export interface Case {
@@ -57,15 +57,8 @@ export function suite(
 }
 
 /** Waits for `work`, but no longer than `limit` real milliseconds; then it rejects and says how far it came. */
-export async function within<T>(limit: number, work: Promise<T>, progress: () => string): Promise<T> {
-  const over = new AbortController()
-  const timeout = systemClock.sleep(limit, over.signal).then((): never => {
+export function within<T>(limit: number, work: Promise<T>, progress: () => string): Promise<T> {
+  return withDeadline(work, limit, systemClock, () => {
     throw new WaybillError('TOO_LATE', `after ${limit} ms: ${progress()}`)
   })
-  timeout.catch(() => {})
-  try {
-    return await Promise.race([work, timeout])
-  } finally {
-    over.abort()
-  }
 }

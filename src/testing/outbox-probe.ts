@@ -1,5 +1,5 @@
 import { deepStrictEqual, strictEqual } from 'node:assert/strict'
-import { type Clock, type ExtensionValue, Message, type MessageOptions, uuidv7 } from '../core/index.ts'
+import { aborted, type Clock, type ExtensionValue, Message, type MessageOptions, uuidv7 } from '../core/index.ts'
 import type { Delivery, Session, Settlement, Source } from '../flow/index.ts'
 import type {
   OutboxAdmin,
@@ -235,6 +235,6 @@ export class RelayClock implements Clock {
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
     await this.#inner.sleep(ms, signal)
     if (this.#stoppedAt === undefined || signal?.aborted) return
-    await new Promise<void>((resolve) => signal?.addEventListener('abort', () => resolve(), { once: true }))
+    await (signal === undefined ? new Promise(() => {}) : aborted(signal))
   }
 }

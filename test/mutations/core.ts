@@ -302,4 +302,20 @@ export const mutations: Mutation[] = [
     test: 'test/core/id.test.ts',
     expects: 'an intent that is due',
   },
+  {
+    name: 'a listener stays with a signal that nobody listens to any more',
+    file: 'src/core/waiting.ts',
+    find: "    signal.removeEventListener('abort', call)\n    listening.delete(signal)\n",
+    replace: '',
+    test: 'test/core/waiting.test.ts',
+    expects: 'leaves nothing behind',
+  },
+  {
+    name: 'a deadline that was met leaves its timer',
+    file: 'src/core/waiting.ts',
+    find: '      done.abort(OVER)\n      forget()\n',
+    replace: '      forget()\n',
+    test: 'test/core/waiting.test.ts',
+    expects: 'leaves no timer',
+  },
 ]

@@ -133,7 +133,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a look at the shares that hangs keeps a relay from stopping',
     file: 'src/outbox/relay.ts',
-    find: 'await atMost(this.clock, LOOK_ENDS_WITHIN, looking)',
+    find: 'await withDeadline<unknown>(looking, LOOK_ENDS_WITHIN, this.clock, () => {})',
     replace: 'await looking',
     test: 'test/relay/flows.test.ts',
     expects: 'stops in time although a look',
@@ -141,7 +141,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a start that hangs keeps a process from stopping',
     file: 'src/flow/worker.ts',
-    find: '    await atMost(this.clock, START_ENDS_WITHIN, ended)\n',
+    find: '    await withDeadline<unknown>(ended, START_ENDS_WITHIN, this.clock, () => {})\n',
     replace: '    await ended\n',
     test: 'test/flow/run.test.ts',
     expects: 'never comes to an end of its start',

@@ -79,7 +79,7 @@ export const mutations: Mutation[] = [
   {
     name: 'whoever was told to give up keeps the mark',
     file: 'src/redis/inbox.ts',
-    find: 'signal === undefined ? undefined : whenAborted(signal, release)',
+    find: 'signal === undefined ? undefined : onAbort(signal, release)',
     replace: 'undefined as (() => void) | undefined',
     test: 'test/redis/inbox.test.ts',
     expects: 'told to give up',

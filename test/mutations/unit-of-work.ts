@@ -230,8 +230,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a wait for the inbox row ends with the transaction of another only',
     file: 'src/postgres/inbox.ts',
-    find: "return unlessAborted(asked.then(answerOf, this.#fail), signal, 'busy')",
-    replace: "return unlessAborted(asked.then(answerOf, this.#fail), undefined, 'busy')",
+    find: "return untilAborted(asked.then(answerOf, this.#fail), signal, () => 'busy')",
+    replace: "return untilAborted(asked.then(answerOf, this.#fail), undefined, () => 'busy')",
     test: never,
     expects: 'is not charged for the wait',
     needs,

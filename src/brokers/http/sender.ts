@@ -1,7 +1,6 @@
-import { setMaxListeners } from 'node:events'
 import { Agent as PlainAgent } from 'node:http'
 import { Agent as SecureAgent } from 'node:https'
-import { asError, encodeData, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
+import { asError, encodeData, onAbort, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
 import { type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { Bag, Deadlines } from './deadlines.ts'
 import { type Encoded, encode } from './encoding.ts'
@@ -63,19 +62,15 @@ export class HttpSender implements Publisher {
       const error = new Unavailable(`${this.name} asked for a pause, of which ${Math.ceil(wait)} ms are left`)
       return messages.map(() => ({ kind: 'down', error }))
     }
-    // Each call listens to it, and that is no leak.
-    setMaxListeners(0, signal)
     const call: Call = { signal, flying: new Bag(), away: undefined }
-    const onAbort = () => {
+    const forget = onAbort(signal, () => {
       call.away ??= signal.reason
       for (const { value: giveUp } of call.flying.all()) giveUp(signal.reason)
-    }
-    if (signal.aborted) onAbort()
-    else signal.addEventListener('abort', onAbort)
+    })
     try {
       return await this.#all(messages, call)
     } finally {
-      signal.removeEventListener('abort', onAbort)
+      forget()
     }
   }
 

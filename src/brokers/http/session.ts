@@ -1,4 +1,4 @@
-import type { Clock } from '../../core/index.ts'
+import { type Clock, Wakeup } from '../../core/index.ts'
 import type { Demand, Session, Settled, Settlement } from '../../flow/index.ts'
 import type { Arrivals, HttpDelivery, Reply } from './arrivals.ts'
 
@@ -14,12 +14,12 @@ export class HttpSession implements Session<HttpDelivery> {
   /** Never aborted: what is in hand belongs to requests, and those end one by one. */
   readonly lost: AbortSignal = new AbortController().signal
   readonly #inHand = new Set<HttpDelivery>()
-  #waiting = new AbortController()
-  #waking = false
+  readonly #wakeup: Wakeup
   #open = true
 
   constructor(settings: SessionSettings) {
     this.#settings = settings
+    this.#wakeup = new Wakeup(settings.clock)
   }
 
   async take(demand: Demand, signal: AbortSignal): Promise<readonly HttpDelivery[]> {
@@ -30,24 +30,14 @@ export class HttpSession implements Session<HttpDelivery> {
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
-    const { arrivals, clock } = this.#settings
+    const { arrivals } = this.#settings
     if (!this.#open || signal.aborted || arrivals.queued > 0) return
-    this.#waiting = new AbortController()
-    const woken = this.#waiting
-    const wake = () => woken.abort(WOKEN)
-    signal.addEventListener('abort', wake)
-    await clock.sleep(ms, woken.signal)
-    signal.removeEventListener('abort', wake)
+    await this.#wakeup.pause(ms, signal)
   }
 
   /** At the end of this turn: what other connections bring in it is taken together. */
   wake(): void {
-    if (this.#waking) return
-    this.#waking = true
-    setImmediate(() => {
-      this.#waking = false
-      this.#waiting.abort(WOKEN)
-    })
+    this.#wakeup.wakeSoon()
   }
 
   async settle(batch: readonly Settled<HttpDelivery>[]): Promise<number> {
@@ -71,9 +61,6 @@ export class HttpSession implements Session<HttpDelivery> {
     this.#settings.onClose()
   }
 }
-
-/** Without a reason, an error would be made for each. */
-const WOKEN = 'woken'
 
 function replyTo(settlement: Exclude<Settlement, { kind: 'release' }>): Reply {
   if (settlement.kind === 'done') return 'done'

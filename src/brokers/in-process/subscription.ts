@@ -1,4 +1,4 @@
-import { type Clock, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
+import { type Clock, type RawMessage, Unavailable, Wakeup, WaybillError } from '../../core/index.ts'
 import type { Demand, Session, Settled, Source } from '../../flow/index.ts'
 import { Holder } from './lane.ts'
 import { type InProcessDelivery, Queue } from './queue.ts'
@@ -18,7 +18,7 @@ export class Subscription implements Source<InProcessDelivery> {
   readonly #matches: readonly ((topic: string) => boolean)[]
   readonly #clock: Clock
   readonly #sessions = new Set<InProcessSession>()
-  readonly #waiting = new Set<AbortController>()
+  readonly #wakeup: Wakeup
   #closed = false
 
   constructor(
@@ -31,7 +31,8 @@ export class Subscription implements Source<InProcessDelivery> {
     this.settings = settings
     this.#matches = matches
     this.#clock = clock
-    this.queue = new Queue(clock, settings.deadKey === 'block', () => this.#wake())
+    this.#wakeup = new Wakeup(clock)
+    this.queue = new Queue(clock, settings.deadKey === 'block', () => this.#wakeup.wake())
   }
 
   matches(topic: string): boolean {
@@ -68,19 +69,7 @@ export class Subscription implements Source<InProcessDelivery> {
     if (signals.some((signal) => signal.aborted) || this.queue.available(holder)) return
     const { nextDue } = this.queue
     const until = nextDue === undefined ? ms : Math.min(ms, Math.max(0, nextDue - this.#clock.monotonic()))
-    const woken = new AbortController()
-    const wake = () => woken.abort()
-    this.#waiting.add(woken)
-    for (const signal of signals) signal.addEventListener('abort', wake)
-    await this.#clock.sleep(until, woken.signal)
-    for (const signal of signals) signal.removeEventListener('abort', wake)
-    this.#waiting.delete(woken)
-  }
-
-  #wake(): void {
-    if (this.#waiting.size === 0) return
-    for (const woken of this.#waiting) woken.abort()
-    this.#waiting.clear()
+    await this.#wakeup.pause(until, ...signals)
   }
 }
 

@@ -1,4 +1,4 @@
-import { type Clock, telemetry, WaybillError } from '../../core/index.ts'
+import { type Clock, telemetry, Wakeup, WaybillError } from '../../core/index.ts'
 import type {
   ConsumerEvents,
   KafkaAdmin,
@@ -7,7 +7,7 @@ import type {
   KafkaConsumer,
   KafkaPlace,
 } from '../../drivers/kafka/kafka.ts'
-import { Lease, Waiters } from '../../flow/index.ts'
+import { Lease } from '../../flow/index.ts'
 import type { Decoder } from './encoding.ts'
 import { beginGeneration, type Generation } from './generation.ts'
 import { type Partition, placeKey } from './partition.ts'
@@ -92,12 +92,12 @@ export class Member implements ConsumerEvents {
   /** How long the group counts on us without a heartbeat. */
   readonly #lease: Lease
   #closing = false
-  readonly #waiters: Waiters
+  readonly #wakeup: Wakeup
 
   /** `wereOurs`: partitions of a member before, in this process: it did not crash with them. */
   constructor(settings: GroupSettings, wereOurs: ReadonlySet<string>) {
     this.#settings = settings
-    this.#waiters = new Waiters(settings.clock)
+    this.#wakeup = new Wakeup(settings.clock)
     this.#wereOurs = wereOurs
     this.#lease = new Lease(settings.clock, settings.session)
     this.alive()
@@ -129,7 +129,7 @@ export class Member implements ConsumerEvents {
   /** Waits until there is a generation, or no hope for one. */
   async ready(signal: AbortSignal): Promise<void> {
     while (this.generation === undefined && this.end === undefined && !signal.aborted)
-      await this.#waiters.pause(60_000, signal)
+      await this.#wakeup.pause(60_000, signal)
     if (this.end !== undefined) throw this.end
   }
 
@@ -243,14 +243,14 @@ export class Member implements ConsumerEvents {
   }
 
   wake(): void {
-    this.#waiters.wake()
+    this.#wakeup.wake()
     this.listener?.wake()
   }
 
   /** Waits while `condition` holds, and keeps the membership. */
   async #beat(condition: () => boolean): Promise<void> {
     while (condition()) {
-      await this.#waiters.pause(this.heartbeatEvery)
+      await this.#wakeup.pause(this.heartbeatEvery)
       if (condition()) await (await this.#consumer).heartbeat()
     }
   }

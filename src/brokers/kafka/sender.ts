@@ -1,4 +1,4 @@
-import { type Clock, Unavailable } from '../../core/index.ts'
+import { type Clock, Unavailable, withDeadline } from '../../core/index.ts'
 import type { KafkaClient, KafkaProducer, OutgoingRecord } from '../../drivers/kafka/kafka.ts'
 
 /**
@@ -69,18 +69,10 @@ export class Sender {
     producer.then((connected) => connected.close()).catch(() => {})
   }
 
-  async #within<T>(work: Promise<T>): Promise<T> {
-    const done = new AbortController()
-    const late = this.#clock.sleep(this.#timeout, done.signal).then((): never => {
+  #within<T>(work: Promise<T>): Promise<T> {
+    return withDeadline(work, this.#timeout, this.#clock, () => {
       throw new Unavailable(`Kafka has not answered within ${this.#timeout} ms`)
     })
-    late.catch(() => {})
-    work.catch(() => {})
-    try {
-      return await Promise.race([work, late])
-    } finally {
-      done.abort()
-    }
   }
 }
 

@@ -1,6 +1,6 @@
-import { telemetry, WaybillError } from '../../core/index.ts'
+import { telemetry, Wakeup, WaybillError } from '../../core/index.ts'
 import { isRefusal, type OutgoingRecord } from '../../drivers/kafka/kafka.ts'
-import { type Demand, type Session, type Settled, Waiters } from '../../flow/index.ts'
+import type { Demand, Session, Settled } from '../../flow/index.ts'
 import { Commits } from './commits.ts'
 import { letterOf } from './dead-letters.ts'
 import type { Generation } from './generation.ts'
@@ -17,7 +17,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   readonly #member: Member
   readonly #onEnd: (member: Member, lost: boolean) => Promise<void>
   readonly #lost = new AbortController()
-  readonly #waiters: Waiters
+  readonly #wakeup: Wakeup
   readonly #commits: Commits
   /** How many are handed out and not settled. */
   #out = 0
@@ -26,7 +26,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
 
   constructor(settings: GroupSettings, member: Member, onEnd: (member: Member, lost: boolean) => Promise<void>) {
     this.#settings = settings
-    this.#waiters = new Waiters(settings.clock)
+    this.#wakeup = new Wakeup(settings.clock)
     this.#commits = new Commits(settings.clock, () => this.#commit())
     this.#member = member
     this.#onEnd = onEnd
@@ -66,7 +66,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     while (!this.#over && !signal.aborted && !this.#something) {
       const left = until - clock.monotonic()
       if (left <= 0) return
-      await this.#waiters.pause(left, signal)
+      await this.#wakeup.pause(left, signal)
     }
   }
 
@@ -149,7 +149,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   }
 
   wake(): void {
-    this.#waiters.wake()
+    this.#wakeup.wake()
   }
 
   revoked(reason: string): void {

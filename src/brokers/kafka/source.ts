@@ -1,4 +1,4 @@
-import { Unavailable } from '../../core/index.ts'
+import { onAbort, Unavailable } from '../../core/index.ts'
 import type { Source } from '../../flow/index.ts'
 import { type DeadLetterOptions, deadLettersOf, type KafkaDeadLetter, settleLetters } from './dead-letters.ts'
 import { type GroupSettings, Member } from './member.ts'
@@ -102,10 +102,9 @@ export class KafkaSource implements Source<KafkaDelivery> {
 
   /** Whoever stops between two sessions closes neither: the member must go by itself. */
   async #linger(member: Member, waiting: AbortController, stopped: AbortSignal): Promise<void> {
-    const stop = () => waiting.abort()
-    stopped.addEventListener('abort', stop)
+    const forget = onAbort(stopped, () => waiting.abort())
     await this.#settings.clock.sleep(LINGER, waiting.signal)
-    stopped.removeEventListener('abort', stop)
+    forget()
     if (this.#idle.delete(member)) await member.close()
   }
 }

@@ -1,4 +1,4 @@
-import { Unavailable } from '../../core/index.ts'
+import { Unavailable, withDeadline } from '../../core/index.ts'
 import type { NatsMessage, NatsSubscription } from '../../drivers/nats/nats.ts'
 import type { JetStreamApi } from './api.ts'
 import type { GroupSettings } from './member.ts'
@@ -87,11 +87,15 @@ export class PullReader {
   /** Asks for nothing more. Whatever is on its way is here when this resolves, or the server did not answer in time. */
   async stop(): Promise<void> {
     this.#stopped = true
-    const late = new AbortController()
-    const limit = this.#settings.clock.sleep(this.#settings.timeout, late.signal)
-    if (this.#api.link.broken === undefined) await Promise.race([this.#messages.drain().catch(() => {}), limit])
-    else if (!this.#api.link.lost.aborted) this.#messages.unsubscribe()
-    late.abort()
+    const { timeout, clock } = this.#settings
+    if (this.#api.link.broken === undefined) {
+      await withDeadline(
+        this.#messages.drain().catch(() => {}),
+        timeout,
+        clock,
+        () => {},
+      )
+    } else if (!this.#api.link.lost.aborted) this.#messages.unsubscribe()
     clearTimeout(this.#pull?.timer)
     this.#unlisten()
   }

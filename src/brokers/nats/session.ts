@@ -1,6 +1,6 @@
-import { telemetry, Unavailable, WaybillError } from '../../core/index.ts'
+import { onAbort, telemetry, Unavailable, Wakeup, WaybillError } from '../../core/index.ts'
 import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats/nats.ts'
-import { type Demand, Lease, type Session, type Settled, type Settlement, Waiters } from '../../flow/index.ts'
+import { type Demand, Lease, type Session, type Settled, type Settlement } from '../../flow/index.ts'
 import { type JetStreamApi, NO_CONSUMER, NO_STREAM } from './api.ts'
 import { Intake, TOO_LARGE_AGAIN } from './intake.ts'
 import { ACK, GroupMember, type GroupSettings, type NatsDelivery, nak, TERM, type Verdict } from './member.ts'
@@ -27,7 +27,7 @@ export class NatsSession implements Session<NatsDelivery> {
   readonly #reader: PullReader
   readonly #intake: Intake
   readonly #lost = new AbortController()
-  readonly #waiters: Waiters
+  readonly #wakeup: Wakeup
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
@@ -36,7 +36,7 @@ export class NatsSession implements Session<NatsDelivery> {
   constructor(settings: GroupSettings, parts: SessionParts) {
     this.#settings = settings
     this.#parts = parts
-    this.#waiters = new Waiters(settings.clock)
+    this.#wakeup = new Wakeup(settings.clock)
     this.#lease = new Lease(settings.clock, parts.ackWait)
     this.#member = new GroupMember(settings, parts.api)
     this.#intake = new Intake(settings, this.#member)
@@ -48,8 +48,7 @@ export class NatsSession implements Session<NatsDelivery> {
       onEnd: (error, what) => this.#ended(error, what),
     })
     const { lost } = parts.api.link
-    if (lost.aborted) this.#lose(lost.reason)
-    else lost.addEventListener('abort', () => this.#lose(lost.reason), { once: true })
+    onAbort(lost, () => this.#lose(lost.reason))
   }
 
   get lost(): AbortSignal {
@@ -153,7 +152,7 @@ export class NatsSession implements Session<NatsDelivery> {
     const { api, onAbandon } = this.#parts
     const usable = !this.#lost.signal.aborted && this.live()
     this.#closed = true
-    this.#waiters.wake()
+    this.#wakeup.wake()
     try {
       await this.#reader.stop()
       const held = this.#intake.held.all()
@@ -186,7 +185,7 @@ export class NatsSession implements Session<NatsDelivery> {
   #ended(error: unknown, what: Trouble): void {
     if (error !== undefined) this.#trouble = error
     if (what === 'silent') this.#lose(error)
-    this.#waiters.wake()
+    this.#wakeup.wake()
     if (what === 'gone') this.#isGone(error).catch(() => {})
   }
 
@@ -194,13 +193,13 @@ export class NatsSession implements Session<NatsDelivery> {
   #accept(message: NatsMessage, asked: number): void {
     if (!this.#intake.accept(message)) return
     this.#lease.claimed(asked)
-    this.#waiters.wakeSoon()
+    this.#wakeup.wakeSoon()
   }
 
   /** Until something changed, `until` or `signal`. */
   async #pause(until: number, signal: AbortSignal): Promise<void> {
     if (this.#intake.something || this.#trouble !== undefined) return
-    await this.#waiters.pause(until - this.#settings.clock.monotonic(), signal)
+    await this.#wakeup.pause(until - this.#settings.clock.monotonic(), signal)
   }
 
   async #guard<T>(work: () => Promise<T>): Promise<T> {
@@ -236,7 +235,7 @@ export class NatsSession implements Session<NatsDelivery> {
   #lose(reason: unknown): void {
     if (this.#over) return
     this.#lost.abort(reason)
-    this.#waiters.wake()
+    this.#wakeup.wake()
   }
 }
 

@@ -1,4 +1,12 @@
-import { type Clock, describe, errorSummary, Unavailable, WaybillError } from '../../core/index.ts'
+import {
+  type Clock,
+  describe,
+  errorSummary,
+  onAbort,
+  Unavailable,
+  untilAborted,
+  WaybillError,
+} from '../../core/index.ts'
 import {
   type AmqpConfirmChannel,
   type AmqpReturned,
@@ -77,7 +85,9 @@ export class Sender {
   async send(items: readonly Outgoing[], signal?: AbortSignal): Promise<readonly Sent[]> {
     let line: Line
     try {
-      line = await orAborted(this.#ready(), signal)
+      line = await untilAborted(this.#ready(), signal, () => {
+        throw new Unavailable('nobody waits for it any more', { cause: signal!.reason })
+      })
       refuseBlocked(line.open)
     } catch (error) {
       return items.map(() => ({ kind: 'down', error }))
@@ -113,11 +123,9 @@ export class Sender {
       this.#publish(line, { outgoing, returned: undefined, settle })
     })
     if (waiting > 0) {
-      const onAbort = () => over.abort()
-      signal?.addEventListener('abort', onAbort)
-      if (signal?.aborted) onAbort()
+      const forget = signal === undefined ? undefined : onAbort(signal, () => over.abort())
       await clock.sleep(timeout, over.signal)
-      signal?.removeEventListener('abort', onAbort)
+      forget?.()
     }
     // A blocked server confirms when it listens again. One that says nothing without a reason is given up.
     if (waiting > 0 && !signal?.aborted && line.open.blocked === undefined) this.#retire(line)
@@ -258,19 +266,4 @@ function sizeLimit(error: unknown): number | undefined {
 /** amqplib says so before anything is sent: a routing key or a header that is too long, a value of no AMQP type. */
 function unsendable(error: unknown): WaybillError {
   return new WaybillError('NOT_SERIALISABLE', `AMQP cannot hold it: ${errorSummary(error)}`, { cause: error })
-}
-
-async function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return await work
-  if (signal.aborted) throw new Unavailable('nobody waits for it any more', { cause: signal.reason })
-  let onAbort = () => {}
-  const aborted = new Promise<never>((_, reject) => {
-    onAbort = () => reject(new Unavailable('nobody waits for it any more', { cause: signal.reason }))
-    signal.addEventListener('abort', onAbort, { once: true })
-  })
-  try {
-    return await Promise.race([work, aborted])
-  } finally {
-    signal.removeEventListener('abort', onAbort)
-  }
 }

@@ -1,4 +1,12 @@
-import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
+import {
+  errorSummary,
+  onAbort,
+  type RawMessage,
+  telemetry,
+  Wakeup,
+  WaybillError,
+  withDeadline,
+} from '../../core/index.ts'
 import {
   type AmqpChannel,
   type AmqpDelivery,
@@ -15,7 +23,6 @@ import {
   type Settled,
   type Settlement,
   takeFrom,
-  Waiters,
 } from '../../flow/index.ts'
 import { sizeOf } from './encoding.ts'
 import {
@@ -158,7 +165,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   readonly #parts: SessionParts
   readonly #lost = new AbortController()
   readonly #unacked: Unacked
-  readonly #waiters: Waiters
+  readonly #wakeup: Wakeup
   /** Given to us, and not handed out yet. */
   #buffer: RabbitmqDelivery[] = []
   readonly #republisher: Republisher
@@ -167,7 +174,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   constructor(settings: SourceSettings, parts: SessionParts) {
     this.#settings = settings
     this.#parts = parts
-    this.#waiters = new Waiters(settings.clock)
+    this.#wakeup = new Wakeup(settings.clock)
     const { channel, open } = parts
     this.#unacked = new Unacked(channel)
     this.#republisher = new Republisher(parts.sender, this.#unacked, (error) => this.#lose(error))
@@ -175,8 +182,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       const why = error === undefined ? 'it was closed' : serverSaid(error)
       this.#lose(open.lost.aborted ? open.lost.reason : channelLost(why, error))
     })
-    open.lost.addEventListener('abort', () => this.#lose(open.lost.reason), { once: true })
-    if (open.lost.aborted) this.#lose(open.lost.reason)
+    onAbort(open.lost, () => this.#lose(open.lost.reason))
   }
 
   async begin(): Promise<void> {
@@ -205,7 +211,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     if (this.#over || signal.aborted || this.#buffer.length > 0 || this.#republisher.pending > 0) return
-    await this.#waiters.pause(ms, signal)
+    await this.#wakeup.pause(ms, signal)
   }
 
   /**
@@ -248,7 +254,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       await this.#noLongerThan(PATIENCE, this.#republisher.run().catch(this.#report))
     } finally {
       this.#closed = true
-      this.#waiters.wake()
+      this.#wakeup.wake()
       if (!this.#lost.signal.aborted) await amqp.ask(open, 'to close a channel', channel.close())
     }
   }
@@ -266,7 +272,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     }
     this.#unacked.add(raw)
     this.#accept(raw)
-    this.#waiters.wakeSoon()
+    this.#wakeup.wakeSoon()
   }
 
   #accept(raw: AmqpDelivery): void {
@@ -312,22 +318,14 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   }
 
   /** Waits for `work`, which goes on in any case. */
-  async #noLongerThan(ms: number, work: Promise<void>, signal?: AbortSignal): Promise<void> {
-    work.catch(() => {})
-    const done = new AbortController()
-    const stop = () => done.abort()
-    signal?.addEventListener('abort', stop)
-    const waited = this.#settings.clock.sleep(ms, done.signal)
-    await Promise.race([work, waited]).finally(() => {
-      stop()
-      signal?.removeEventListener('abort', stop)
-    })
+  #noLongerThan(ms: number, work: Promise<void>, signal?: AbortSignal): Promise<void> {
+    return withDeadline(work, ms, this.#settings.clock, () => {}, signal)
   }
 
   #lose(reason: unknown): void {
     if (this.#over) return
     this.#lost.abort(reason)
-    this.#waiters.wake()
+    this.#wakeup.wake()
     this.#buffer = []
     this.#republisher.end()
     this.#unacked.end()

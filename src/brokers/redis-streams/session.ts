@@ -1,4 +1,4 @@
-import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
+import { errorSummary, onAbort, type RawMessage, telemetry, Wakeup, WaybillError } from '../../core/index.ts'
 import { isKind, isWrongServer, type RedisConnection, RedisError, type RedisReply } from '../../drivers/redis/redis.ts'
 import {
   type Delivery,
@@ -8,7 +8,6 @@ import {
   type Settled,
   type Settlement,
   takeFrom,
-  Waiters,
 } from '../../flow/index.ts'
 import { Claims, type Predecessor } from './claims.ts'
 import { sizeOf } from './encoding.ts'
@@ -46,7 +45,7 @@ export class StreamSession implements Session<StreamDelivery> {
   readonly #claims: Claims
   readonly #reader: StreamReader
   readonly #lost = new AbortController()
-  readonly #waiters: Waiters
+  readonly #wakeup: Wakeup
   /** Ours, and not handed out yet. */
   #stock: StreamDelivery[] = []
   /** Ours, and nothing anybody could handle. */
@@ -59,7 +58,7 @@ export class StreamSession implements Session<StreamDelivery> {
   constructor(settings: GroupSettings, parts: SessionParts) {
     this.#settings = settings
     this.#parts = parts
-    this.#waiters = new Waiters(settings.clock)
+    this.#wakeup = new Wakeup(settings.clock)
     this.#lease = new Lease(settings.clock, settings.idle)
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
     this.#claims = new Claims(settings, this.#member, parts.predecessors)
@@ -69,8 +68,7 @@ export class StreamSession implements Session<StreamDelivery> {
     })
     this.extendEvery = settings.idle / 3
     for (const { lost } of [parts.reader, parts.writer]) {
-      if (lost.aborted) this.#lose(lost.reason)
-      else lost.addEventListener('abort', () => this.#lose(lost.reason), { once: true })
+      onAbort(lost, () => this.#lose(lost.reason))
     }
   }
 
@@ -137,7 +135,7 @@ export class StreamSession implements Session<StreamDelivery> {
     if (done.length + back.length + dead.length === 0) return 0
     const stale = await this.#member.settle(stream, done, back, dead)
     for (const { id, after } of back) this.#claims.expect(stream, id, after)
-    if (back.length > 0) this.#waiters.wake()
+    if (back.length > 0) this.#wakeup.wake()
     return stale
   }
 
@@ -154,7 +152,7 @@ export class StreamSession implements Session<StreamDelivery> {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    this.#waiters.wake()
+    this.#wakeup.wake()
     const { reader, writer, consumer, readerId, onAbandon } = this.#parts
     try {
       if (this.#lost.signal.aborted) throw this.#lost.signal.reason
@@ -184,7 +182,7 @@ export class StreamSession implements Session<StreamDelivery> {
       this.#trouble = error
     }
     this.#hold(asked)
-    this.#waiters.wake()
+    this.#wakeup.wake()
   }
 
   /** What was taken in at `asked` or later is ours until then, unless it is kept alive. */
@@ -235,7 +233,7 @@ export class StreamSession implements Session<StreamDelivery> {
   /** Until something changed, the next claim is due, `until` or `signal`. */
   async #pause(until: number, signal: AbortSignal): Promise<void> {
     const end = Math.min(until, this.#claims.nextAt)
-    await this.#waiters.pause(end - this.#settings.clock.monotonic(), signal)
+    await this.#wakeup.pause(end - this.#settings.clock.monotonic(), signal)
   }
 
   async #guard<T>(work: () => Promise<T>): Promise<T> {
@@ -271,7 +269,7 @@ export class StreamSession implements Session<StreamDelivery> {
   #lose(reason: unknown): void {
     if (this.#over) return
     this.#lost.abort(reason)
-    this.#waiters.wake()
+    this.#wakeup.wake()
   }
 }
 

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { Unavailable, WaybillError } from '../../core/index.ts'
+import { onAbort, Unavailable, WaybillError } from '../../core/index.ts'
 import {
   isNatsConnection,
   type NatsConnectionLike,
@@ -114,6 +114,7 @@ export class NatsLink {
       const late = () => stop(() => new Unavailable(`NATS has not answered within ${timeout} ms`))
       const aborted = () => stop(() => new Unavailable('nobody waits for the answer any more'))
       const timer = setTimeout(late, timeout)
+      let forget = () => {}
       const batch: Batch = {
         questions,
         answers: new Array(questions.length).fill(undefined),
@@ -121,7 +122,7 @@ export class NatsLink {
         done: () => {
           this.#waiting.delete(id)
           clearTimeout(timer)
-          signal?.removeEventListener('abort', aborted)
+          forget()
           resolve(batch.answers as Answer[])
         },
       }
@@ -129,8 +130,7 @@ export class NatsLink {
       this.#waiting.set(id, batch)
       const inbox = `${this.#inbox}${id}-`
       for (let at = 0; at < questions.length; at++) this.#send(batch, at, inbox + at)
-      signal?.addEventListener('abort', aborted, { once: true })
-      if (signal?.aborted) aborted()
+      if (signal !== undefined) forget = onAbort(signal, aborted)
     })
   }
 

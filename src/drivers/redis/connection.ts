@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { Unavailable } from '../../core/index.ts'
+import { systemClock, Unavailable, withDeadline } from '../../core/index.ts'
 import {
   type CommandOptions,
   type ConnectOptions,
@@ -35,18 +35,11 @@ export function connectionOf(raw: RawRedis, options: ConnectOptions): RedisConne
 const SHORTEST_CONNECT = 5000
 
 /** What `connecting` answers, unless a server takes the connection and then says nothing. Whoever calls closes it then. */
-export async function openedInTime<T>(connecting: Promise<T>, { timeout }: ConnectOptions): Promise<T> {
+export function openedInTime<T>(connecting: Promise<T>, { timeout }: ConnectOptions): Promise<T> {
   const limit = Math.max(timeout, SHORTEST_CONNECT)
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Unavailable(`Redis has not answered within ${limit} ms`)), limit)
+  return withDeadline(connecting, limit, systemClock, () => {
+    throw new Unavailable(`Redis has not answered within ${limit} ms`)
   })
-  connecting.catch(() => {})
-  try {
-    return await Promise.race([connecting, late])
-  } finally {
-    clearTimeout(timer)
-  }
 }
 
 class Connection implements RedisConnection {

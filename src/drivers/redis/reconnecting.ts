@@ -1,4 +1,4 @@
-import { Unavailable, WaybillError } from '../../core/index.ts'
+import { onAbort, Unavailable, WaybillError } from '../../core/index.ts'
 import {
   type CommandOptions,
   type ConnectOptions,
@@ -62,7 +62,7 @@ export class ReconnectingRedis implements RedisCommands {
   async #connect(): Promise<RedisConnection> {
     try {
       const connection = await this.#client.connect(this.#options)
-      connection.lost.addEventListener('abort', () => this.#forget(connection), { once: true })
+      onAbort(connection.lost, () => this.#forget(connection))
       return connection
     } catch (error) {
       this.#connecting = undefined

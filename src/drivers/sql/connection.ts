@@ -1,4 +1,4 @@
-import { Unavailable, WaybillError, whenAborted } from '../../core/index.ts'
+import { Unavailable, WaybillError } from '../../core/index.ts'
 import type { Cell, Sql } from './sql.ts'
 
 /**
@@ -37,17 +37,6 @@ export function answered<T>(
         reject(error)
       },
     )
-  })
-}
-
-/** The answer; or, when the signal aborts first, what `told` makes of that. */
-export function unlessTold<T>(promise: Promise<T>, signal: AbortSignal | undefined, told: () => Error): Promise<T> {
-  if (signal === undefined) return promise
-  return new Promise((resolve, reject) => {
-    const giveUp = () => reject(told())
-    if (signal.aborted) giveUp()
-    const forget = whenAborted(signal, giveUp)
-    promise.then(resolve, reject).then(forget)
   })
 }
 

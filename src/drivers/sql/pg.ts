@@ -1,4 +1,4 @@
-import { errorSummary, telemetry, Unavailable, WaybillError } from '../../core/index.ts'
+import { errorSummary, telemetry, Unavailable, untilAborted, WaybillError } from '../../core/index.ts'
 import {
   ANSWER_WITHIN,
   answered,
@@ -12,7 +12,6 @@ import {
   statementName,
   Turns,
   UNDER_WAY_WITHIN,
-  unlessTold,
 } from './connection.ts'
 import { answersAtOnce, type PgClient, type PgPool, type PgQuery, type PgResult, pgResult } from './pg-shapes.ts'
 import { fromPool, poolSize } from './pool.ts'
@@ -299,7 +298,9 @@ async function begin(pool: PgPool, signal: AbortSignal | undefined): Promise<PgC
   }
   try {
     const begun = answered(client.query('BEGIN'), ANSWER_WITHIN, () => {})
-    await unlessTold(begun, signal, () => new Unavailable('PostgreSQL has not answered BEGIN in time'))
+    await untilAborted<unknown>(begun, signal, () => {
+      throw new Unavailable('PostgreSQL has not answered BEGIN in time')
+    })
     return client
   } catch (error) {
     giveBack(client, true)

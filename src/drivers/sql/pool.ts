@@ -1,5 +1,5 @@
-import { Unavailable } from '../../core/index.ts'
-import { answered, unlessTold } from './connection.ts'
+import { Unavailable, untilAborted } from '../../core/index.ts'
+import { answered } from './connection.ts'
 
 /** The `max` that a pool was made with. Both pg and postgres.js keep their options, with their defaults filled in. */
 export function poolSize(pool: { readonly options?: { readonly max?: unknown } }): number | undefined {
@@ -32,9 +32,9 @@ export function fromPool<T>(
     onLate()
     coming.then(giveBack, () => {})
   }
-  return unlessTold(answered(coming, limits.ms, returned, none), limits.signal, () => {
+  return untilAborted(answered(coming, limits.ms, returned, none), limits.signal, () => {
     returned()
-    return none()
+    throw none()
   })
 }
 
