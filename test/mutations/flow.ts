@@ -303,8 +303,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a handler may take for ever',
     file: 'src/flow/flow-options.ts',
-    find: 'return given === undefined ? usual : milliseconds',
-    replace: 'return given === undefined ? undefined : milliseconds',
+    find: 'if (given === false) return undefined',
+    replace: 'if (given === false || given === undefined) return undefined',
     test: 'test/flow/timeout.test.ts',
     expects: 'a handler has 30 s',
   },

@@ -119,8 +119,8 @@ export const mutations: Mutation[] = [
   {
     name: 'two sources of one id are one message to the inbox',
     file: 'src/memory/inbox.ts',
-    find: 'JSON.stringify([subscriber, source, id])',
-    replace: 'JSON.stringify([subscriber, id])',
+    find: 'JSON.stringify([key.subscriber, key.source, key.id])',
+    replace: 'JSON.stringify([key.subscriber, key.id])',
     test,
     expects: 'each source of an id',
   },

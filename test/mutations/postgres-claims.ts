@@ -18,15 +18,19 @@ const waits = (who: string, at: string, expects: string): Mutation => {
 }
 
 export const mutations: Mutation[] = [
-  waits('a claim of ready events', `(SELECT free FROM room) FOR UPDATE${SKIP}`, 'ready'),
+  waits('a claim of ready events', `BY sequence\n  LIMIT (SELECT free FROM room) FOR UPDATE${SKIP}`, 'ready'),
   waits(
     'a claim of due events',
     `BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE${SKIP}`,
     'retrying',
   ),
-  waits('a claim of held events', `'held'\n  LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE${SKIP}`, 'held'),
+  waits(
+    'a claim of held events',
+    `'held'{{which}}\n  LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE${SKIP}`,
+    'held',
+  ),
   waits('a claim of expired leases', `LIMIT $5::text::int FOR UPDATE${SKIP}`, 'for the first time'),
-  waits('a claim of leases expired again', `END FOR UPDATE${SKIP}`, 'run out again'),
+  waits('a claim of leases expired again', `LEAST(1, $5::text::int) END FOR UPDATE${SKIP}`, 'run out again'),
   waits('cleaning', `BY published_at LIMIT $2::text::int FOR UPDATE${SKIP}\n))`, 'published events'),
   waits('archiving into a table', `FOR UPDATE${SKIP}\n), removed AS`, 'archive table'),
   waits('archiving into files', `FOR UPDATE${SKIP}\n), fitting AS`, 'into files'),

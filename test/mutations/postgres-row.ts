@@ -63,7 +63,7 @@ export const mutations: Mutation[] = [
   {
     name: 'every event is of version 1',
     file: 'src/postgres/row.ts',
-    find: 'String(message.version)',
+    find: 'String(raw.version)',
     replace: "'1'",
     test,
     expects: 'a column for everything',
@@ -135,8 +135,8 @@ export const mutations: Mutation[] = [
   {
     name: 'one row that cannot be given back keeps all others leased',
     file: 'src/postgres/put-aside.ts',
-    find: 'if (rows.length === 1 || !isRefusal(error)) return',
-    replace: 'if (rows.length > 0 || !isRefusal(error)) return',
+    find: 'if (rows.length === 1 || !(isRefusal(error) || isLocked(error))) return',
+    replace: 'if (rows.length > 0 || !(isRefusal(error) || isLocked(error))) return',
     test: 'test/postgres/refused.test.ts',
     expects: 'from being given back at a stop',
     needs: ['postgres'],

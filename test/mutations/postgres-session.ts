@@ -138,8 +138,8 @@ export const mutations: Mutation[] = [
   {
     name: 'the dead of leases that ran out have no tenant',
     file: 'src/postgres/lease.ts',
-    find: 'const about = { type: typeOf(row), id: idOf(row), tenant: tenantOf(row) }',
-    replace: 'const about = { type: typeOf(row), id: idOf(row), tenant: undefined }',
+    find: 'reason, attempt, ...aboutOf(row) })',
+    replace: 'reason, attempt, ...aboutOf(row), tenant: undefined })',
     test: WAITING,
     expects: 'as lease and their dead with their tenant',
     needs,
@@ -147,7 +147,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a lock_timeout of the role ends the wait for the idle flag',
     file: CONNECTIONS,
-    find: `    lock_timeout: '0',\n`,
+    find: '    lock_timeout: String(Math.floor(lockTimeout)),\n',
     replace: '',
     test: SETTINGS,
     expects: 'as owner works where lock_timeout',

@@ -48,8 +48,8 @@ export const mutations: Mutation[] = [
   {
     name: 'D-2.5: a duplicate is tried again',
     file: 'src/store/middleware.ts',
-    find: "if (answer === 'busy') {",
-    replace: "if (answer !== 'new') {",
+    find: "if (answer === 'busy') throw",
+    replace: "if (answer !== 'new') throw",
     test: 'test/postgres/middleware.test.ts',
     expects: 'all of them are acked',
     needs: drivers,
@@ -74,7 +74,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'D-3.5: the subject of a message is not stored',
-    file: 'src/postgres/row.ts',
+    file: 'src/store/stored-attributes.ts',
     find: 'stored.subject = message.subject',
     replace: 'stored.subject = String(message.subject.length)',
     test: 'test/postgres/owner.test.ts',
@@ -102,8 +102,9 @@ export const mutations: Mutation[] = [
   {
     name: 'TX-2: what needs a transaction does without',
     file: 'src/postgres/outbox.ts',
-    find: 'if (tx !== undefined) return tx',
-    replace: 'return (tx ?? this.#db) as Tx',
+    find: 'enqueueArguments<Tx, PostgresEnqueueOptions>(given, this.#current, ENQUEUE_OPTIONS)',
+    replace:
+      'enqueueArguments<Tx, PostgresEnqueueOptions>(given, () => this.#current() ?? (this.#db as Tx), ENQUEUE_OPTIONS)',
     test: 'test/postgres/enqueue.test.ts',
     expects: 'outside there is none',
     needs: postgres,

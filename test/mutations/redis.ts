@@ -105,7 +105,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a message that another is handling spends an attempt',
-    file: 'src/store/middleware.ts',
+    file: 'src/store/inbox.ts',
     find: '{ charged: false }',
     replace: '{ charged: true }',
     test: 'test/redis/service.test.ts',

@@ -121,7 +121,7 @@ export const mutations: Mutation[] = [
   {
     name: 'the inbox forgets the source',
     file: 'src/postgres/inbox.ts',
-    find: "stored(key.source, 'source')",
+    find: 'stored(key.source)',
     replace: "'/'",
     test: inbox,
     expects: 'new once for each subscriber, source and id',
@@ -139,8 +139,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a handler that was given up commits after all',
     file: 'src/store/middleware.ts',
-    find: 'promised(() => next(message, inside)).then(unlessAborted)',
-    replace: 'promised(() => next(message, inside))',
+    find: '        signal.throwIfAborted()\n',
+    replace: '',
     test: middleware,
     expects: 'given up does not commit',
     needs,
@@ -148,8 +148,8 @@ export const mutations: Mutation[] = [
   {
     name: 'an ack by hand comes before the commit',
     file: 'src/store/middleware.ts',
-    find: '{ ...context, ack, tx }',
-    replace: '{ ...context, tx }',
+    find: 'ack: held.ack, nack: held.nack, tx }',
+    replace: 'nack: held.nack, tx }',
     test: middleware,
     expects: 'an ack by hand',
     needs,
@@ -258,7 +258,7 @@ export const mutations: Mutation[] = [
   {
     name: 'statements of enqueue have no limit',
     file: 'src/postgres/outbox.ts',
-    find: 'limited(sqlOf(tx), this.#settings.within)',
+    find: 'limited(sqlOf(tx), within)',
     replace: 'limited(sqlOf(tx), 2 ** 30)',
     test: lost,
     expects: 'enqueue and inbox give up in time',
