@@ -198,8 +198,8 @@ export const mutations: Mutation[] = [
   {
     name: 'each session that was lost is kept by the flow',
     file: 'src/flow/flow.ts',
-    find: "    signal.removeEventListener('abort', close)\n",
-    replace: '',
+    find: '    forget()\n    await this.#drain(',
+    replace: '    await this.#drain(',
     test: 'test/flow/source.test.ts',
     expects: 'leaves nothing behind',
   },

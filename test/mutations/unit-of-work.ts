@@ -211,9 +211,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the pool is waited for, whatever the signal says',
-    file: 'src/drivers/sql/connection.ts',
-    find: 'if (signal === undefined) return promise\n  return new Promise((resolve, reject) => {\n    const giveUp',
-    replace: 'if (signal !== told) return promise\n  return new Promise((resolve, reject) => {\n    const giveUp',
+    file: 'src/drivers/sql/pool.ts',
+    find: 'limits.ms, returned, none), limits.signal, () => {',
+    replace: 'limits.ms, returned, none), undefined, () => {',
     test: never,
     expects: 'an empty pool is nobody',
     needs,
