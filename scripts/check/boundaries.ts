@@ -14,7 +14,8 @@ const arrows: Record<string, { imports: string[]; types?: string[] }> = {
   // the people's side: speaks to ports, never to a driver
   cli: { imports: ['dashboard', 'observability', 'saga', 'projection', ...ports] },
   dashboard: { imports: ['observability', 'saga', 'projection', ...ports] },
-  testing: { imports: ['saga', 'projection', ...ports] },
+  // the crash matrix of sagas runs in memory
+  testing: { imports: ['saga', 'projection', 'memory', ...ports] },
   // what `import … from 'waybill'` gives: backends have subpaths of their own
   'index.ts': { imports: ports },
   'adapter.ts': { imports: ports },

@@ -148,6 +148,11 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
     return this.#inner.onEnd
   }
 
+  /** The same saga with each step changed, for tools that watch or disturb them; see `crashMatrix`. */
+  wrapped(wrap: (step: StepDefinition) => StepDefinition): this {
+    return new Saga({ ...this.#inner, steps: this.steps.map(wrap) }) as unknown as this
+  }
+
   aggregateOf(input: unknown): string | undefined {
     const aggregate = this.#inner.aggregate?.(input)
     if (aggregate === undefined || typeof aggregate === 'string') return aggregate

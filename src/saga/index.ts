@@ -8,6 +8,7 @@ export {
   Saga,
   type SagaOptions,
   type StepContext,
+  type StepDefinition,
   type StepOptions,
   saga,
   type TransactionStepOptions,

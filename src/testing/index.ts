@@ -34,6 +34,7 @@ export {
 } from './outbox-store-suite.ts'
 export { type Direction, type FaultProxy, type FaultProxyOptions, faultProxy } from './proxy.ts'
 export { type BrokerFactory, type BrokerFeatures, brokerSuite } from './publisher-source-suite.ts'
+export { type CrashMatrixOptions, crashMatrix } from './saga-crash-matrix.ts'
 export { type GivenSaga, given, type WhenSaga } from './saga-given.ts'
 export { type SagaStoreFactory, type SagaStoreUnderTest, sagaStoreSuite } from './saga-store-suite.ts'
 export {
