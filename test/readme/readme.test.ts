@@ -9,7 +9,13 @@ import { admin, eventually, standalone } from '../support/redis-topologies.ts'
 import { describeWith } from '../support/services.ts'
 import { node, read, samples, temporaryFolder } from './support.ts'
 
-const PAGES = ['README.md', 'docs/guides/postgres.md', 'docs/guides/pipes.md', 'docs/guides/engine.md']
+const PAGES = [
+  'README.md',
+  'docs/guides/postgres.md',
+  'docs/guides/pipes.md',
+  'docs/guides/engine.md',
+  'docs/guides/sagas.md',
+]
 const folder = temporaryFolder()
 afterAll(() => rmSync(folder, { recursive: true }))
 
@@ -20,6 +26,13 @@ test('the first sample prints what stands below it', { timeout: 170_000 }, async
   const [, code, output] = /```ts\n(.*?)```\n\n```\n(.*?)```/s.exec(read('README.md'))!
   writeFileSync(join(folder, 'first.mts'), code!)
   expect(await node('--import', 'tsx', join(folder, 'first.mts'))).toEqual({ code: 0, output, errors: '' })
+})
+
+test('the saga sample prints what stands below it', { timeout: 170_000 }, async () => {
+  const section = read('README.md').split('### A saga')[1]!
+  const [, code, output] = /```ts\n(.*?)```\n\n```\n(.*?)```/s.exec(section)!
+  writeFileSync(join(folder, 'saga.mts'), code!)
+  expect(await node('--import', 'tsx', join(folder, 'saga.mts'))).toEqual({ code: 0, output, errors: '' })
 })
 
 describeWith(['redis'], 'the sample on Redis alone', () => {
@@ -49,6 +62,15 @@ const BEFORE: Record<string, string> = {
   broker: "import type { Publisher } from 'waybill'\ndeclare const broker: Publisher",
   admin: "import type { OutboxAdmin } from 'waybill'\ndeclare const admin: OutboxAdmin",
   client: "import type { PoolClient as Client } from 'pg'\ndeclare const client: Client",
+  stock:
+    'declare const stock: { reserve(order: object, key: string): Promise<number>; release(key: string): Promise<void> }',
+  pay: 'declare const pay: { charge(total: number, key: string): Promise<object>; refund(...keys: string[]): Promise<void>; find(key: string): Promise<object | undefined> }',
+  confirm: 'declare function confirm(tx: object, id: string): Promise<void>',
+  reopen: 'declare function reopen(tx: object, id: string): Promise<void>',
+  finish: 'declare function finish(tx: object, id: string, status: string): Promise<void>',
+  Services: 'declare class Services { mustAddUp(status: string): void }',
+  define: "declare function define(services: object): import('waybill/saga').AnySaga",
+  fulfilment: "declare const fulfilment: import('waybill/saga').AnySaga",
   url: 'declare const url: string',
   id: 'declare const id: string',
   since: 'declare const since: Date',
