@@ -1,7 +1,16 @@
 /** For those who write a source, a publisher or a store: the ports, and the pieces that every adapter of ours uses. */
 
 // Tools that adapters share
-export type { Backoff, ErrorKind, Local, Random, SchemaInput, SchemaOutput, StandardSchema } from './core/index.ts'
+export type {
+  Backoff,
+  ErrorKind,
+  Local,
+  OptionNames,
+  Random,
+  SchemaInput,
+  SchemaOutput,
+  StandardSchema,
+} from './core/index.ts'
 export {
   asError,
   backoff,

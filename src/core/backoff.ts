@@ -21,7 +21,7 @@ export type Backoff = (failures: number) => number
 
 /** `min(min × factor^(n-1), max) + 0…jitter`. `where` is for errors, `defaults` for what the options leave open. */
 export function backoff(given: BackoffOptions = {}, where = 'backoff', defaults: BackoffOptions = {}): Backoff {
-  checkOptions(where, given, ['min', 'max', 'factor', 'jitter', 'random'])
+  checkOptions(where, given, { min: true, max: true, factor: true, jitter: true, random: true })
   const options = { ...defaults, ...given }
   const min = milliseconds(options.min ?? '1s', `${where}.min`)
   const max = milliseconds(options.max ?? '60s', `${where}.max`)

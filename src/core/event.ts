@@ -3,7 +3,7 @@ import { decodeData } from './data.ts'
 import { WaybillError } from './errors.ts'
 import { uuidv7 } from './id.ts'
 import { Message } from './message.ts'
-import { checkOptions, describe } from './options.ts'
+import { checkOptions, describe, type OptionNames } from './options.ts'
 import {
   isSchema,
   issueList,
@@ -88,7 +88,15 @@ export interface MessageOptions {
   extensions?: Extensions
 }
 
-const MESSAGE_OPTIONS = ['id', 'source', 'subject', 'time', 'key', 'tenant', 'extensions'] as const
+const MESSAGE_OPTIONS: OptionNames<MessageOptions> = {
+  id: true,
+  source: true,
+  subject: true,
+  time: true,
+  key: true,
+  tenant: true,
+  extensions: true,
+}
 
 /**
  * A kind of event, known to both ends: its name, its schema (Zod, Valibot, ArkType, …) and its versions.
@@ -110,7 +118,7 @@ export function event<Data = unknown>(
 export function event(type: string, schema?: StandardSchema, options: EventOptions = {}): unknown {
   checkName(type)
   const where = `event ${describe(type)}`
-  checkOptions(where, options, ['source', 'dataschema'])
+  checkOptions(where, options, { source: true, dataschema: true })
   const family: Family = { type, source: options.source ?? `/${type.split('.', 1)[0]}`, dataschema: options.dataschema }
   checkContext({ id: 'x', ...family })
   return define(family, [eventSchema(where, 1, schema)])

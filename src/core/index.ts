@@ -18,7 +18,7 @@ export {
 } from './event.ts'
 export { eventUuid, formatUuid, isUuid, nameUuid, uuidv7 } from './id.ts'
 export { type Form, isRaw, type Local, local, Message, type RawMessage } from './message.ts'
-export { checkOptions, describe, nearest, oneOf, wholeNumber } from './options.ts'
+export { checkOptions, describe, nearest, type OptionNames, oneOf, wholeNumber } from './options.ts'
 export { patternOf } from './pattern.ts'
 export { promised } from './promised.ts'
 export { type Random, systemRandom } from './random.ts'

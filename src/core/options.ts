@@ -1,17 +1,24 @@
 import { WaybillError } from './errors.ts'
 
+/** Every name of an options type. One that is missing, or does not exist, is a type error. */
+export type OptionNames<Options> = { readonly [Name in keyof Options]-?: true }
+
 /**
- * Refuses keys that `allowed` does not hold, and names the nearest one: a misspelt option that is silently
- * ignored is a default nobody chose.
+ * Refuses keys that `names` does not have, and suggests the nearest: a misspelt option that is silently ignored is a
+ * default nobody chose. The compiler compares `names` with the type of `given`.
  */
-export function checkOptions(where: string, given: object | undefined, allowed: readonly string[]): void {
+export function checkOptions<Options extends object>(
+  where: string,
+  given: Options | undefined,
+  names: OptionNames<NoInfer<Options>>,
+): void {
   if (given === undefined) return
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     throw new WaybillError('INVALID_OPTION', `${where}: options must be an object, got ${describe(given)}`)
   }
   for (const key of Object.keys(given)) {
-    if (allowed.includes(key)) continue
-    const text = `${where}: unknown option ${JSON.stringify(key)}${suggestion(key, allowed)}`
+    if (Object.hasOwn(names, key)) continue
+    const text = `${where}: unknown option ${JSON.stringify(key)}${suggestion(key, Object.keys(names))}`
     throw new WaybillError('UNKNOWN_OPTION', text)
   }
 }

@@ -6,6 +6,7 @@ import {
   describe,
   type Message,
   milliseconds,
+  type OptionNames,
   type Random,
   WaybillError,
   wholeNumber,
@@ -88,19 +89,19 @@ export interface FlowOptions<D extends Delivery<Message>> extends FlowSettings {
   phase?: Phase
 }
 
-export const FLOW_SETTINGS = [
-  'concurrency',
-  'buffer',
-  'take',
-  'retry',
-  'outage',
-  'timeout',
-  'poll',
-  'maxPoll',
-  'grace',
-  'clock',
-  'random',
-] as const
+export const FLOW_SETTINGS: OptionNames<FlowSettings> = {
+  concurrency: true,
+  buffer: true,
+  take: true,
+  retry: true,
+  outage: true,
+  timeout: true,
+  poll: true,
+  maxPoll: true,
+  grace: true,
+  clock: true,
+  random: true,
+}
 
 /** The options, checked, with their defaults. */
 export interface FlowLimits {
@@ -122,8 +123,8 @@ export interface FlowLimits {
 
 export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>): FlowLimits {
   const where = `flow ${options?.name}`
-  checkOptions(where, options, ['name', 'from', 'step', 'phase', ...FLOW_SETTINGS])
-  checkOptions(`${where}: buffer`, options.buffer, ['count', 'bytes'])
+  checkOptions(where, options, { name: true, from: true, step: true, phase: true, ...FLOW_SETTINGS })
+  checkOptions(`${where}: buffer`, options.buffer, { count: true, bytes: true })
   checkSource(where, options.from)
   const size = batchSize(where, options.step)
   const defaults = options.from.defaults ?? {}

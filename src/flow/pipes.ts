@@ -61,7 +61,7 @@ export function fromIterable<M extends Message>(
   from: Iterable<M> | AsyncIterable<M>,
   options: { clock?: Clock } = {},
 ): FinitePipe<M> {
-  checkOptions(`pipe ${name}`, options, ['clock'])
+  checkOptions(`pipe ${name}`, options, { clock: true })
   const reader = new Reader<M>(name, from)
   return Object.assign(
     pipe(
@@ -85,7 +85,7 @@ export type Sink = (
  * RetryLater, …). When it throws for several, nobody knows whose fault it was: the flow then sends them one by one.
  */
 export function sink(write: Sink, options: { name?: string; ordered?: boolean; classify?: Classify } = {}): Publisher {
-  checkOptions('sink', options, ['name', 'ordered', 'classify'])
+  checkOptions('sink', options, { name: true, ordered: true, classify: true })
   const kindOf = classifier(options.classify, classifyPublish)
   const name = options.name ?? (write.name || 'sink')
   return {

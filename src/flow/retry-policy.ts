@@ -87,7 +87,7 @@ export function mergedRetry(usual: RetryOptions | undefined, given: RetryOptions
 
 /** Names that are none of its options are refused, with a suggestion. */
 export function checkRetry(where: string, options: RetryOptions | undefined): void {
-  checkOptions(where, options, ['attempts', 'backoff', 'classify', 'deadKey'] satisfies (keyof RetryOptions)[])
+  checkOptions(where, options, { attempts: true, backoff: true, classify: true, deadKey: true })
 }
 
 /** A publisher may ask for any delay. What is no number is not heard. */

@@ -17,7 +17,7 @@ export async function run(members: readonly (Worker | Stoppable)[], options: Run
     const text = `run: ${describe(members)} is not a list of members; give an array: run([relay], { signal })`
     throw new WaybillError('INVALID_OPTION', text)
   }
-  checkOptions('run', options, ['signal'])
+  checkOptions('run', options, { signal: true })
   if (!(options?.signal instanceof AbortSignal)) {
     throw new WaybillError(
       'INVALID_OPTION',

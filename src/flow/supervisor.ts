@@ -221,7 +221,7 @@ export class Supervisor extends Parent<readonly unknown[]> {
   override readonly phase: Phase
 
   constructor(options: SupervisorOptions) {
-    checkOptions('supervisor', options, ['name', 'phase', 'backoff', 'clock'])
+    checkOptions('supervisor', options, { name: true, phase: true, backoff: true, clock: true })
     super(options.clock, backoff(options.backoff, `supervisor ${options.name}: backoff`))
     this.name = options.name
     this.phase = options.phase ?? 'consumers'

@@ -8,6 +8,7 @@ import {
   type Duration,
   errorSummary,
   milliseconds,
+  type OptionNames,
   type Random,
   telemetry,
 } from '../core/index.ts'
@@ -28,7 +29,16 @@ export interface TaskOptions<Round> {
   random?: Random
 }
 
-const TASK_OPTIONS = ['name', 'every', 'run', 'again', 'backoff', 'phase', 'clock', 'random'] as const
+const TASK_OPTIONS: OptionNames<TaskOptions<unknown>> = {
+  name: true,
+  every: true,
+  run: true,
+  again: true,
+  backoff: true,
+  phase: true,
+  clock: true,
+  random: true,
+}
 
 /** A scheduled `runOnce`: cleaner, scanner, reclaimer, renewal. A round that fails is told, and the next waits longer. */
 export class Task<Round = unknown> extends Worker<Round> {

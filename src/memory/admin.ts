@@ -150,7 +150,7 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
   }
 
   async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    checkOptions('clean', options, ['retention', 'limit'])
+    checkOptions('clean', options, { retention: true, limit: true })
     const retention = wholeNumber('clean: retention', options.retention ?? milliseconds('7d'), { min: 0 })
     const limit = wholeNumber('clean: limit', options.limit ?? 10_000, { max: 1_000_000 })
     const old = this.#table.now() - retention

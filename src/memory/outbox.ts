@@ -4,6 +4,7 @@ import {
   type ExtensionValue,
   eventUuid,
   Message,
+  type OptionNames,
   type RawMessage,
   uuidv7,
 } from '../core/index.ts'
@@ -36,7 +37,14 @@ export interface MemoryEnqueueOptions extends EnqueueOptions {
   serialize?: boolean
 }
 
-const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate', 'serialize'] as const
+const ENQUEUE_OPTIONS: OptionNames<MemoryEnqueueOptions> = {
+  key: true,
+  topic: true,
+  tenant: true,
+  availableAt: true,
+  aggregate: true,
+  serialize: true,
+}
 
 /** An outbox in memory. */
 export class MemoryOutbox implements Outbox<MemoryTransaction>, OutboxReader, BranchingOutbox {
@@ -58,7 +66,7 @@ export class MemoryOutbox implements Outbox<MemoryTransaction>, OutboxReader, Br
     current: () => MemoryTransaction | undefined,
     options: MemoryOutboxOptions = {},
   ) {
-    checkOptions('outbox', options, ['name', 'topic', 'branches'])
+    checkOptions('outbox', options, { name: true, topic: true, branches: true })
     const { name = 'outbox', topic } = options
     const branches = branchNames('outbox: branches', options.branches)
     this.#branches = new Map(

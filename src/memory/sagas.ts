@@ -195,7 +195,7 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
   }
 
   async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    checkOptions('sagas.clean', options, ['retention', 'limit'])
+    checkOptions('sagas.clean', options, { retention: true, limit: true })
     const retention = wholeNumber('sagas.clean: retention', options.retention ?? milliseconds('30d'), { min: 0 })
     const limit = wholeNumber('sagas.clean: limit', options.limit ?? 10_000, { max: 1_000_000 })
     const old = [...this.#rows.values()].filter(

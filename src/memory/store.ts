@@ -25,7 +25,7 @@ export class Memory extends AmbientUnitOfWork<MemoryTransaction> implements Stor
   readonly #scopes = new Map<string, MemoryLeadership>()
 
   constructor(options: MemoryOptions = {}) {
-    checkOptions('memory', options, ['clock', 'outbox'])
+    checkOptions('memory', options, { clock: true, outbox: true })
     super(begin)
     const { clock = systemClock } = options
     const locks = new Locks()

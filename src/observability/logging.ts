@@ -119,7 +119,7 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
  * way to stop. A logger that throws harms nobody.
  */
 export function logTo(logger: FieldsLogger | TextLogger | LogFunction, options: LogOptions = {}): () => void {
-  checkOptions('logTo', options, ['level', 'flows', 'tenant'])
+  checkOptions('logTo', options, { level: true, flows: true, tenant: true })
   const mask = maskOf(options.tenant ?? 'show')
   const write = writerOf(logger)
   const least = LOG_LEVELS.indexOf(oneOf('logTo: level', options.level ?? 'info', LOG_LEVELS))

@@ -47,7 +47,7 @@ const recording = new WeakSet<PromRegistry>()
  * stay registered then, and a later recorder goes on with them.
  */
 export function recordMetrics(options: MetricsOptions): () => void {
-  checkOptions('recordMetrics', options, ['client', 'registry', 'types', 'tenants'])
+  checkOptions('recordMetrics', options, { client: true, registry: true, types: true, tenants: true })
   const client = checkClient(options?.client)
   const registry = options.registry ?? client.register
   const bounds = { type: typeBound(options.types ?? 100), tenant: tenantBound(options.tenants) }

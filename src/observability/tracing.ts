@@ -70,7 +70,7 @@ const MAX_TRACESTATE = 512
  * async context, and only hands the sender's trace on. Spans hold ids and summaries of errors, never payloads.
  */
 export function tracing<C>(options: TracingOptions<C>): Middleware {
-  checkOptions('tracing', options, ['api'])
+  checkOptions('tracing', options, { api: true })
   const api = checkApi('tracing', options?.api)
   return {
     name: 'tracing',

@@ -1,4 +1,4 @@
-import { checkOptions, describe, isUuid, oneOf, WaybillError, wholeNumber } from '../core/index.ts'
+import { checkOptions, describe, isUuid, type OptionNames, oneOf, WaybillError, wholeNumber } from '../core/index.ts'
 import {
   ACTIONS,
   type Action,
@@ -25,7 +25,16 @@ export const TOUCHES: Readonly<Record<Action, readonly State[]>> = {
   replay: ['published'],
 }
 
-const FILTER = ['eventIds', 'states', 'tenant', 'topic', 'type', 'key', 'since', 'until'] as const
+const FILTER: OptionNames<OutboxFilter> = {
+  eventIds: true,
+  states: true,
+  tenant: true,
+  topic: true,
+  type: true,
+  key: true,
+  since: true,
+  until: true,
+}
 
 /** A filter that was left out stands for nothing: who means everything says so with `{}`. */
 export function checkFilter(where: string, filter: OutboxFilter): void {
@@ -86,7 +95,7 @@ export function checkWindow(filter: PendingFilter): void {
 }
 
 export function pageOf(where: string, page: Page): { limit: number; after: string | undefined } {
-  checkOptions(where, page, ['limit', 'after'])
+  checkOptions(where, page, { limit: true, after: true })
   if (page.after !== undefined && typeof page.after !== 'string') {
     throw new WaybillError('INVALID_OPTION', `${where}: after: ${describe(page.after)} is not the cursor of an entry`)
   }
@@ -94,13 +103,13 @@ export function pageOf(where: string, page: Page): { limit: number; after: strin
 }
 
 export function limitOf(where: string, options: { limit?: number }): number {
-  checkOptions(where, options, ['limit'])
+  checkOptions(where, options, { limit: true })
   return wholeNumber(`${where}: limit`, options.limit ?? MOST_AT_ONCE, { max: 10_000_000 })
 }
 
 /** How many the preview has counted. */
 export function expectedOf(options: { expected: number }): number {
-  checkOptions('discardPending', options, ['expected'])
+  checkOptions('discardPending', options, { expected: true })
   return wholeNumber('discardPending: expected', options?.expected, { min: 0, max: MOST_AT_ONCE })
 }
 
@@ -115,7 +124,7 @@ export function refuseUnexpected(found: number, expected: number): void {
 }
 
 export function replayOf(options: { asNew?: boolean; limit?: number }): { asNew: boolean; limit: number } {
-  checkOptions('replay', options, ['asNew', 'limit'])
+  checkOptions('replay', options, { asNew: true, limit: true })
   const { asNew = false, limit = MOST_AT_ONCE } = options
   if (typeof asNew !== 'boolean') {
     throw new WaybillError('INVALID_OPTION', `replay: asNew: ${describe(asNew)} is not true or false`)
@@ -124,7 +133,7 @@ export function replayOf(options: { asNew?: boolean; limit?: number }): { asNew:
 }
 
 export function checkAudit(where: string, audit: Audit): void {
-  checkOptions(`${where}: audit`, audit, ['by', 'note'])
+  checkOptions(`${where}: audit`, audit, { by: true, note: true })
   for (const name of ['by', 'note'] as const) {
     const value = audit?.[name]
     if (typeof value !== 'string' || value.trim() === '') {

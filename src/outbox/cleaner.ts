@@ -5,6 +5,7 @@ import {
   describe,
   errorSummary,
   milliseconds,
+  type OptionNames,
   systemClock,
   telemetry,
   WaybillError,
@@ -38,7 +39,14 @@ export interface CleanerOptions {
   clock?: Clock
 }
 
-const OPTIONS = ['of', 'name', 'retention', 'every', 'batch', 'clock'] as const
+const OPTIONS: OptionNames<CleanerOptions> = {
+  of: true,
+  name: true,
+  retention: true,
+  every: true,
+  batch: true,
+  clock: true,
+}
 
 /** How many were removed, by the name of the store. */
 export type Cleaned = Readonly<Record<string, number>>

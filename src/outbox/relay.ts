@@ -6,6 +6,7 @@ import {
   describe,
   errorSummary,
   milliseconds,
+  type OptionNames,
   oneOf,
   type Random,
   telemetry,
@@ -75,27 +76,27 @@ export interface RelayOptions {
   random?: Random
 }
 
-export const RELAY_OPTIONS = [
-  'from',
-  'to',
-  'name',
-  'reader',
-  'shards',
-  'batch',
-  'maxBatch',
-  'concurrency',
-  'poll',
-  'maxPoll',
-  'lease',
-  'retry',
-  'outage',
-  'deleteOnPublish',
-  'wake',
-  'timeout',
-  'grace',
-  'clock',
-  'random',
-] as const
+export const RELAY_OPTIONS: OptionNames<RelayOptions> = {
+  from: true,
+  to: true,
+  name: true,
+  reader: true,
+  shards: true,
+  batch: true,
+  maxBatch: true,
+  concurrency: true,
+  poll: true,
+  maxPoll: true,
+  lease: true,
+  retry: true,
+  outage: true,
+  deleteOnPublish: true,
+  wake: true,
+  timeout: true,
+  grace: true,
+  clock: true,
+  random: true,
+}
 
 /** What is meant where an option is not given. Those of `retry` and `outage` are in RETRY_DEFAULTS. */
 export const RELAY_DEFAULTS = {

@@ -3,6 +3,7 @@ import {
   checkOptions,
   type EventKey,
   errorSummary,
+  type OptionNames,
   oneOf,
   promised,
   type RawMessage,
@@ -48,8 +49,9 @@ export interface RoutingRelayOptions extends Omit<RelayOptions, 'from' | 'to' | 
   topics?: readonly (string | EventKey)[]
 }
 
-const OPTIONS = [...RELAY_OPTIONS.filter((name) => name !== 'deleteOnPublish'), 'routes', 'unmatched', 'topics']
-const DESTINATION_OPTIONS = RELAY_OPTIONS.filter((name) => !['from', 'clock', 'random'].includes(name))
+const { deleteOnPublish: _own, ...SHARED } = RELAY_OPTIONS
+const OPTIONS: OptionNames<RoutingRelayOptions> = { ...SHARED, routes: true, unmatched: true, topics: true }
+const { from: _from, clock: _clock, random: _random, ...DESTINATION_OPTIONS } = RELAY_OPTIONS
 
 /** How a round went: what was moved out of the outbox, and what was sent from each branch. */
 export interface RoutingTally {

@@ -3,6 +3,7 @@ import {
   checkOptions,
   type Duration,
   milliseconds,
+  type OptionNames,
   oneOf,
   systemClock,
   WaybillError,
@@ -22,7 +23,14 @@ export interface OutboxSourceOptions {
   clock?: Clock
 }
 
-const OPTIONS = ['reader', 'lease', 'retry', 'deleteOnPublish', 'wake', 'clock'] as const
+const OPTIONS: OptionNames<OutboxSourceOptions> = {
+  reader: true,
+  lease: true,
+  retry: true,
+  deleteOnPublish: true,
+  wake: true,
+  clock: true,
+}
 
 /**
  * An outbox as a source like any other, for a router or a flow of one's own: what is acked is published, what is nacked
@@ -30,7 +38,7 @@ const OPTIONS = ['reader', 'lease', 'retry', 'deleteOnPublish', 'wake', 'clock']
  */
 export function outboxSource(outbox: OutboxReader, options: OutboxSourceOptions = {}): Source {
   checkOptions('outboxSource', options, OPTIONS)
-  checkOptions('outboxSource: retry', options.retry, ['attempts', 'deadKey'])
+  checkOptions('outboxSource: retry', options.retry, { attempts: true, deadKey: true })
   if (typeof outbox?.reader !== 'function') {
     throw new WaybillError('INVALID_OPTION', 'outboxSource: give an outbox, such as postgres({ pool }).outbox')
   }

@@ -77,7 +77,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   #tenants = false
 
   constructor(db: Database, names: OutboxNames, options: PostgresAdminOptions = {}) {
-    checkOptions('outbox admin', options, ['retention', 'archive'])
+    checkOptions('outbox admin', options, { retention: true, archive: true })
     this.name = names.table.text
     this.#db = db
     this.#names = names

@@ -50,7 +50,7 @@ export class Cleaning {
 
   /** Answers how many were removed, ids that are kept apart among them. */
   async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    checkOptions('outbox.clean', options, ['retention', 'limit'])
+    checkOptions('outbox.clean', options, { retention: true, limit: true })
     const retention = this.#keep(options.retention)
     const limit = wholeNumber('outbox.clean: limit', options.limit ?? BATCH, { max: 1_000_000 })
     const { dedup, partition } = await this.#known()
@@ -66,7 +66,7 @@ export class Cleaning {
    * are dropped. Returns how many were.
    */
   async maintain(options: { retention?: number } = {}): Promise<number> {
-    checkOptions('outbox.maintain', options, ['retention'])
+    checkOptions('outbox.maintain', options, { retention: true })
     const { partition } = await this.#known()
     await this.#run('clean-undated', [String(BATCH)])
     if (partition === false) return 0

@@ -60,7 +60,7 @@ export class PostgresInbox<Tx = unknown> implements Inbox<Tx> {
   readonly #clean: string
 
   constructor(database: Database<Tx>, options: PostgresInboxOptions = {}) {
-    checkOptions('inbox', options, ['table', 'retention'])
+    checkOptions('inbox', options, { table: true, retention: true })
     this.names = new InboxNames(options.table)
     this.name = this.names.table.text
     this.#database = database

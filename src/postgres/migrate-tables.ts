@@ -1,4 +1,4 @@
-import { checkOptions, oneOf } from '../core/index.ts'
+import { checkOptions, type OptionNames, oneOf } from '../core/index.ts'
 import type { TableName } from '../drivers/sql/identifiers.ts'
 import { InboxNames } from './inbox.ts'
 import { OutboxNames } from './names.ts'
@@ -44,7 +44,12 @@ export interface OutboxSchemaOptions {
   archive?: boolean | 'files'
 }
 
-export const OUTBOX_OPTIONS = ['tenants', 'dedup', 'partition', 'archive'] as const
+export const OUTBOX_OPTIONS: OptionNames<OutboxSchemaOptions> = {
+  tenants: true,
+  dedup: true,
+  partition: true,
+  archive: true,
+}
 
 /** How many partitions beyond the present one are kept ready. */
 export const PARTITIONS_AHEAD = { day: 7, week: 4, month: 2 } as const
@@ -124,7 +129,12 @@ export interface MigrationsOptions extends OutboxSchemaOptions {
   tables?: readonly TableSchema[]
 }
 
-const MIGRATIONS_OPTIONS = ['outbox', 'inbox', 'tables', ...OUTBOX_OPTIONS] as const
+const MIGRATIONS_OPTIONS: OptionNames<MigrationsOptions> = {
+  outbox: true,
+  inbox: true,
+  tables: true,
+  ...OUTBOX_OPTIONS,
+}
 
 export function tablesOf(options: MigrationsOptions, single = false): TableSchema[] {
   checkOptions('migrations', options, MIGRATIONS_OPTIONS)

@@ -220,7 +220,7 @@ ON CONFLICT (name) DO UPDATE
 }
 
 function discardsOf(options: DownOptions): readonly Discard[] {
-  checkOptions('down', options, ['discard'])
+  checkOptions('down', options, { discard: true })
   const discard = options.discard ?? []
   return (typeof discard === 'string' ? [discard] : discard).map((name) => oneOf('down: discard', name, DISCARDS))
 }

@@ -1,5 +1,13 @@
 import { hostname } from 'node:os'
-import { checkOptions, type Duration, type Message, oneOf, uuidv7, WaybillError } from '../core/index.ts'
+import {
+  checkOptions,
+  type Duration,
+  type Message,
+  type OptionNames,
+  oneOf,
+  uuidv7,
+  WaybillError,
+} from '../core/index.ts'
 import { answered, limited } from '../drivers/sql/connection.ts'
 import { type Database, type Sql, textArray } from '../drivers/sql/sql.ts'
 import { refusePool, sqlOf } from '../drivers/sql/sql-of.ts'
@@ -29,7 +37,14 @@ import { type EventRow, eventRow } from './row.ts'
 import { sql } from './sql.generated.ts'
 import { refuseReadOnly } from './table-checks.ts'
 
-const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate', 'serialize'] as const
+const ENQUEUE_OPTIONS: OptionNames<PostgresEnqueueOptions> = {
+  key: true,
+  topic: true,
+  tenant: true,
+  availableAt: true,
+  aggregate: true,
+  serialize: true,
+}
 
 /** What may be said of events when they are enqueued in PostgreSQL. */
 export interface PostgresEnqueueOptions extends EnqueueOptions {
@@ -63,16 +78,16 @@ export interface PostgresOutboxOptions extends Omit<OutboxSchemaOptions, 'archiv
   prepare?: boolean
 }
 
-const OPTIONS = [
-  'table',
-  'topic',
-  'wake',
-  'allowPool',
-  'retention',
-  'branches',
-  'prepare',
+const OPTIONS: OptionNames<PostgresOutboxOptions> = {
+  table: true,
+  topic: true,
+  wake: true,
+  allowPool: true,
+  retention: true,
+  branches: true,
+  prepare: true,
   ...OUTBOX_SCHEMA_OPTIONS,
-] as const
+}
 
 /** An outbox in a PostgreSQL table. */
 export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, BranchingOutbox {

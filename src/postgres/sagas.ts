@@ -100,7 +100,7 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
   readonly #texts = new Map<string, string>()
 
   constructor(database: Database<Tx>, options: PostgresSagasOptions = {}) {
-    checkOptions('sagas', options, ['table', 'steps', 'retention'])
+    checkOptions('sagas', options, { table: true, steps: true, retention: true })
     this.names = new SagaNames(options)
     this.name = this.names.table.text
     this.#database = database
@@ -201,7 +201,7 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
   }
 
   async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    checkOptions('sagas.clean', options, ['retention', 'limit'])
+    checkOptions('sagas.clean', options, { retention: true, limit: true })
     const retention = wholeNumber('sagas.clean: retention', options.retention ?? this.#retention, { min: 0 })
     const limit = wholeNumber('sagas.clean: limit', options.limit ?? 10_000, { max: 1_000_000 })
     return (await this.#run(undefined, 'saga-clean', [String(retention), String(limit)])).count

@@ -98,7 +98,15 @@ export function postgres<Tx>(options: PostgresOptions<EmbeddedOf<Tx>>): Postgres
 export function postgres(options: PostgresOptions<unknown>): Postgres {
   // A pool given by itself has keys of its own, and none of them is a misspelt option.
   const itself = typeof options !== 'object' || has(options, 'query')
-  if (!itself) checkOptions('postgres', options, ['pool', 'outbox', 'inbox', 'sagas', 'leadership', 'statementTimeout'])
+  if (!itself)
+    checkOptions('postgres', options, {
+      pool: true,
+      outbox: true,
+      inbox: true,
+      sagas: true,
+      leadership: true,
+      statementTimeout: true,
+    })
   if (itself || !('pool' in options)) {
     throw new WaybillError('INVALID_OPTION', 'postgres: give the pool by its name: postgres({ pool })')
   }

@@ -169,7 +169,7 @@ export class RedisOutboxAdmin implements OutboxAdmin {
   }
 
   async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    checkOptions('clean', options, ['retention', 'limit'])
+    checkOptions('clean', options, { retention: true, limit: true })
     const retention = wholeNumber('clean: retention', options.retention ?? this.#retention, { min: 0 })
     const limit = wholeNumber('clean: limit', options.limit ?? 10_000, { max: 1_000_000 })
     let count = 0

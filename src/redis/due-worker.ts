@@ -47,7 +47,7 @@ export interface Decided {
  */
 export class DueWorker extends Task<Decided> {
   constructor(due: RedisDue, options: DueWorkerOptions) {
-    checkOptions('due worker', options, ['event', 'name', 'every', 'batch', 'lag', 'clock'])
+    checkOptions('due worker', options, { event: true, name: true, every: true, batch: true, lag: true, clock: true })
     if (typeof options.event !== 'function') {
       throw new WaybillError('INVALID_OPTION', 'due worker: event: give a function that makes the event of an intent')
     }

@@ -57,7 +57,7 @@ export class RedisDue {
   readonly #remember: number
 
   constructor(options: DueOptions) {
-    checkOptions('redisDue', options, ['outbox', 'revokedBy', 'remember'])
+    checkOptions('redisDue', options, { outbox: true, revokedBy: true, remember: true })
     if (typeof options.outbox?.entryOf !== 'function') {
       const example = "redis({ …, outbox: { kind: 'stored' } }).outbox"
       throw new WaybillError('INVALID_OPTION', `redisDue: outbox: give one that stores its events, such as ${example}`)
@@ -111,7 +111,7 @@ export class RedisDue {
 
   /** Intents that are due, the earliest first. `cutoff`: only those due until then; never any that are not due yet. */
   async find(options: { limit?: number; cutoff?: Date; after?: Intent } = {}): Promise<readonly Intent[]> {
-    checkOptions('find', options, ['limit', 'cutoff', 'after'])
+    checkOptions('find', options, { limit: true, cutoff: true, after: true })
     const limit = wholeNumber('find: limit', options.limit ?? 100, { max: 10_000 })
     const after = options.after === undefined ? ['', ''] : [String(options.after.at.getTime()), options.after.id]
     const args = [cutoffOf('find', options.cutoff), String(limit), ...after]
@@ -136,7 +136,14 @@ export class RedisDue {
     options: EnqueueOptions & { cutoff?: Date } = {},
   ): Promise<{ readonly outcome: DueOutcome; readonly at: Date | undefined; readonly eventId: string }> {
     checkIntent('decide', { id, at })
-    checkOptions('decide', options, ['key', 'topic', 'tenant', 'availableAt', 'aggregate', 'cutoff'])
+    checkOptions('decide', options, {
+      key: true,
+      topic: true,
+      tenant: true,
+      availableAt: true,
+      aggregate: true,
+      cutoff: true,
+    })
     if (!(event instanceof Message)) {
       throw new WaybillError('INVALID_OPTION', `decide: ${describe(event)} is not an event; make one with a definition`)
     }
@@ -166,7 +173,7 @@ export class RedisDue {
 
   /** Forgets revocations that were remembered long enough, for a Cleaner. Intents go when they are decided. */
   async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
-    checkOptions('clean', options, ['retention', 'limit'])
+    checkOptions('clean', options, { retention: true, limit: true })
     const limit = wholeNumber('clean: limit', options.limit ?? 1000, { max: 100_000 })
     let count = 0
     for (const shard of this.#outbox.shards.all) {
@@ -208,7 +215,7 @@ function byTime(a: Intent, b: Intent): number {
 }
 
 function checkIntent(where: string, intent: Intent): Intent {
-  checkOptions(where, intent, ['id', 'at'])
+  checkOptions(where, intent, { id: true, at: true })
   checkId(where, intent?.id)
   checkDate(`${where}: at`, intent.at)
   return intent

@@ -85,7 +85,7 @@ export class RedisInbox implements Inbox<RedisTx> {
   readonly #receiving: Together<Asked, RedisReply>
 
   constructor(settings: InboxSettings, options: RedisInboxOptions = {}) {
-    checkOptions('inbox', options, ['retention', 'lease', 'key'])
+    checkOptions('inbox', options, { retention: true, lease: true, key: true })
     this.name = settings.name
     this.#settings = settings
     this.retention = wholeNumber('inbox.retention', Math.round(milliseconds(options.retention ?? INBOX_RETENTION)))

@@ -1,4 +1,12 @@
-import { checkOptions, type Duration, type Message, milliseconds, telemetry, WaybillError } from '../core/index.ts'
+import {
+  checkOptions,
+  type Duration,
+  type Message,
+  milliseconds,
+  type OptionNames,
+  telemetry,
+  WaybillError,
+} from '../core/index.ts'
 import { numberOf } from '../drivers/redis/redis.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
 import { checkEnqueueOptions, enqueueArguments, topicFunction } from '../store/enqueue.ts'
@@ -47,7 +55,13 @@ export interface RedisTagStore extends Store<RedisTx> {
   key(name: string): string
 }
 
-const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant', 'availableAt', 'aggregate'] as const
+const ENQUEUE_OPTIONS: OptionNames<EnqueueOptions> = {
+  key: true,
+  topic: true,
+  tenant: true,
+  availableAt: true,
+  aggregate: true,
+}
 
 /**
  * An outbox on Redis that keeps its entries until they are published, and longer: claims, retries, parked events,
@@ -186,7 +200,7 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
  * `redis({ client, tag, outbox: { kind: 'stored' } })`.
  */
 export function redisOutbox(options: RedisOutboxOptions): RedisOutbox {
-  checkOptions('redisOutbox', options, ['on', 'name', 'topic', 'retention'])
+  checkOptions('redisOutbox', options, { on: true, name: true, topic: true, retention: true })
   const { on, ...rest } = options
   if (Array.isArray(on) && on.length > 0 && on.every((store) => typeof store?.withTransaction === 'function')) {
     return new RedisOutbox(on, rest, 'redisOutbox')

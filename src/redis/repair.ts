@@ -47,8 +47,8 @@ const PARTS = ['states', 'leased', 'pending', 'retrying', 'held', 'dead', 'sent'
  */
 export class OutboxRepair extends Task<Repaired> {
   constructor(name: string, shards: Shards, options: RepairOptions = {}) {
-    checkOptions('repair', options, ['every', 'batch', 'retry', 'patience', 'clock'])
-    checkOptions('repair: retry', options.retry, ['attempts', 'deadKey'])
+    checkOptions('repair', options, { every: true, batch: true, retry: true, patience: true, clock: true })
+    checkOptions('repair: retry', options.retry, { attempts: true, deadKey: true })
     const { every = '5m', clock = systemClock } = options
     const { attempts = RETRY_DEFAULTS.attempts, deadKey = RETRY_DEFAULTS.deadKey } = options.retry ?? {}
     const settings = [

@@ -114,7 +114,16 @@ export class RedisStore<O extends RedisStreamOutbox | RedisOutbox = RedisStreamO
     if (typeof options !== 'object' || options === null || !('client' in options)) {
       throw new WaybillError('INVALID_OPTION', "redis: give the client by its name: redis({ client, tag: 'shop' })")
     }
-    checkOptions(where, options, ['client', 'tag', 'timeout', 'anySlot', 'durability', 'inbox', 'outbox', 'clock'])
+    checkOptions(where, options, {
+      client: true,
+      tag: true,
+      timeout: true,
+      anySlot: true,
+      durability: true,
+      inbox: true,
+      outbox: true,
+      clock: true,
+    })
     const given = redisOf(options.client)
     const tag = checkedTag(options.tag)
     const anySlot = options.anySlot ?? false
@@ -153,7 +162,12 @@ export class RedisStore<O extends RedisStreamOutbox | RedisOutbox = RedisStreamO
     if (kind === 'stream') {
       return new RedisStreamOutbox({ own, current: () => this.current() }, options as StreamOutboxOptions)
     }
-    checkOptions('redis: outbox', options, ['kind', 'name', 'topic', 'retention'])
+    checkOptions('redis: outbox', options as StoredOutboxOptions, {
+      kind: true,
+      name: true,
+      topic: true,
+      retention: true,
+    })
     return new RedisOutbox([this], options as StoredOutboxOptions, 'redis: outbox')
   }
 

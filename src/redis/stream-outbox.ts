@@ -1,5 +1,13 @@
 import { toStructured } from '../cloudevents/index.ts'
-import { checkOptions, describe, encodeData, type Message, type RawMessage, WaybillError } from '../core/index.ts'
+import {
+  checkOptions,
+  describe,
+  encodeData,
+  type Message,
+  type OptionNames,
+  type RawMessage,
+  WaybillError,
+} from '../core/index.ts'
 import { ENTRY_EVENT, ENTRY_TOPIC, type RedisArg } from '../drivers/redis/redis.ts'
 import { checkEvent, enqueueArguments, topicFunction } from '../store/enqueue.ts'
 import type { EnqueueOptions, Outbox } from '../store/store.ts'
@@ -22,7 +30,11 @@ export interface StreamOutboxOptions {
 /** What can be said of an event here: delays, tenants and aggregates are for an outbox that keeps rows. */
 export type StreamEnqueueOptions = Pick<EnqueueOptions, 'key' | 'topic' | 'tenant'>
 
-const ENQUEUE_OPTIONS = ['key', 'topic', 'tenant'] as const
+const ENQUEUE_OPTIONS: OptionNames<Pick<EnqueueOptions, 'key' | 'topic' | 'tenant'>> = {
+  key: true,
+  topic: true,
+  tenant: true,
+}
 
 export interface OutboxSettings {
   readonly own: (name: string) => string
@@ -52,7 +64,7 @@ export class RedisStreamOutbox implements Outbox<RedisTx> {
   readonly #encode: OutboxEncode
 
   constructor(settings: OutboxSettings, options: StreamOutboxOptions = {}) {
-    checkOptions('outbox', options, ['kind', 'stream', 'topic', 'encode'])
+    checkOptions('outbox', options, { kind: true, stream: true, topic: true, encode: true })
     const { stream = 'outbox', topic, encode = defaultEncode } = options
     if (typeof stream !== 'string' || stream === '') {
       throw new WaybillError('INVALID_OPTION', `outbox: stream: ${describe(stream)} is not a name`)

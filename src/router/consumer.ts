@@ -41,7 +41,7 @@ export class Consumer<D extends Delivery<Message> = Delivery> extends Flow<D> {
 
   constructor(router: Router, source: Source<D>, options: ConsumeOptions = {}) {
     const { name = router.name, ack = 'success', to, ...settings } = options
-    checkOptions(`consumer ${name}`, options, ['name', 'ack', 'to', ...FLOW_SETTINGS])
+    checkOptions(`consumer ${name}`, options, { name: true, ack: true, to: true, ...FLOW_SETTINGS })
     const strategy = oneOf(`consumer ${name}: ack`, ack, ACK_STRATEGIES)
     const forward = to === undefined ? refuseOutputs(router.name) : new Batcher(`consumer ${name}: to`, to).send
     super({ name, from: source, step: stepOf(router, strategy, forward), phase: 'consumers', ...settings })

@@ -50,7 +50,7 @@ export class Engine extends Parent<number> {
   readonly #outputs: Output[] = []
 
   constructor(name: string, options: EngineOptions = {}) {
-    checkOptions(`engine ${name}`, options, ['router', 'clock'])
+    checkOptions(`engine ${name}`, options, { router: true, clock: true })
     super(options.clock)
     this.name = name
     this.router = options.router ?? new Router(name, { unknown: 'nack' })
@@ -60,7 +60,7 @@ export class Engine extends Parent<number> {
   async input<D extends Delivery<Message>>(name: string, from: Source<D>, options: InputOptions = {}): Promise<this> {
     const { match, passThrough = false, ack = 'success', ...settings } = options
     const where = `engine ${this.name}: input ${name}`
-    checkOptions(where, options, ['match', 'passThrough', 'ack', ...FLOW_SETTINGS])
+    checkOptions(where, options, { match: true, passThrough: true, ack: true, ...FLOW_SETTINGS })
     if (this.#inputs.has(name)) throw new WaybillError('DUPLICATE_NAME', `${where} exists already`)
     const matches = matcherOf(where, match)
     const handle = passThrough ? passOn : this.router.handle.bind(this.router)
@@ -85,7 +85,7 @@ export class Engine extends Parent<number> {
   /** Adds an output after those there are; the first that matches takes a message. */
   output(name: string, to: PublisherLike, options: OutputOptions = {}): this {
     const where = `engine ${this.name}: output ${name}`
-    checkOptions(where, options, ['match'])
+    checkOptions(where, options, { match: true })
     if (this.#outputs.some((output) => output.name === name))
       throw new WaybillError('DUPLICATE_NAME', `${where} exists already`)
     this.#outputs.push({ name, matches: matcherOf(where, options.match), batcher: new Batcher(where, to) })

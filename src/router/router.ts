@@ -54,7 +54,7 @@ export class Router<Ctx extends Context = Context> {
         'a router needs a name: its consumers, metrics and inbox entries carry it',
       )
     }
-    checkOptions(`router ${name}`, options, ['unknown'])
+    checkOptions(`router ${name}`, options, { unknown: true })
     this.name = name
     this.#unknown = oneOf(`router ${name}: unknown`, options.unknown ?? 'ack-and-warn', UNKNOWN_POLICIES)
   }

@@ -39,20 +39,20 @@ export class SagaAdmin<Tx = unknown> {
   readonly #sagas: ReadonlyMap<string, AnySaga<Tx>>
 
   constructor(options: SagaAdminOptions<Tx>) {
-    checkOptions('saga admin', options, ['store', 'sagas'])
+    checkOptions('saga admin', options, { store: true, sagas: true })
     this.#db = options.store
     this.#sagas = new Map(options.sagas.map((saga) => [saga.definition, saga]))
   }
 
   /** Newest first. `{ attention: true }`: those that wait for a person. */
   async list(filter: SagaFilter = {}, page: SagaPage = {}): Promise<readonly SagaView[]> {
-    checkOptions('list', filter, ['type', 'aggregate', 'status', 'attention'])
+    checkOptions('list', filter, { type: true, aggregate: true, status: true, attention: true })
     return (await this.#db.sagas.list(filter, page)).map((record) => view(record, [], false))
   }
 
   /** One saga with its steps and history. `data`: with its input and outputs. */
   async show(id: string, options: { data?: boolean } = {}): Promise<SagaView> {
-    checkOptions('show', options, ['data'])
+    checkOptions('show', options, { data: true })
     const record = await this.#db.sagas.load(undefined, id)
     if (record === undefined) throw unknown(id)
     return view(record, await this.#db.sagas.audits(id), options.data === true)
@@ -112,7 +112,7 @@ export class SagaAdmin<Tx = unknown> {
 }
 
 function checked(audit: Audit): Audit {
-  checkOptions('audit', audit, ['by', 'note'])
+  checkOptions('audit', audit, { by: true, note: true })
   for (const name of ['by', 'note'] as const) {
     if (typeof audit?.[name] === 'string' && audit[name].trim() !== '') continue
     throw new WaybillError(

@@ -70,7 +70,7 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
   readonly #clock: Clock
 
   constructor(saga: Saga<Start, Input, Results, Tx>, db: SagaDatabase<Tx>, options: ClientOptions<Tx> = {}) {
-    checkOptions('saga client', options, ['runner', 'maxBytes', 'clock'])
+    checkOptions('saga client', options, { runner: true, maxBytes: true, clock: true })
     this.#saga = saga
     this.#store = db.sagas
     this.#runner = options.runner
@@ -122,7 +122,7 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
 
   /** Sagas of this definition's name, newest first. */
   find(filter: Omit<SagaFilter, 'type'> = {}, page: SagaPage = {}): Promise<readonly SagaRecord[]> {
-    checkOptions('find', filter, ['aggregate', 'status', 'attention'])
+    checkOptions('find', filter, { aggregate: true, status: true, attention: true })
     return this.#store.list({ ...filter, type: this.#saga.name }, page)
   }
 
@@ -135,7 +135,7 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
 
   async #new(given: Start, options: StartOptions): Promise<Omit<NewSaga, 'runner' | 'wakeIn'>> {
     const { name, definition, steps } = this.#saga
-    checkOptions(`saga ${name}`, options, ['id', 'tenant', 'traceparent'])
+    checkOptions(`saga ${name}`, options, { id: true, tenant: true, traceparent: true })
     const input = stored(await this.#valid(given), `the input of saga ${name}`, this.#most)
     const id = options.id === undefined ? uuidv7() : this.#idOf(options.id)
     const begins = begun(id)
@@ -169,7 +169,7 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
   }
 
   #waiting(options: WaitOptions): { until: number; signal: AbortSignal | undefined } {
-    checkOptions('result', options, ['timeout', 'signal'])
+    checkOptions('result', options, { timeout: true, signal: true })
     return {
       until: this.#clock.monotonic() + milliseconds(options.timeout ?? '30s', 'timeout'),
       signal: options.signal,

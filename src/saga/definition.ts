@@ -7,6 +7,7 @@ import {
   type Duration,
   describe,
   milliseconds,
+  type OptionNames,
   oneOf,
   type SchemaInput,
   type SchemaOutput,
@@ -168,7 +169,7 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
   ): Saga<Start, Input, With<Results, Name, Json<Awaited<Output>>>, Tx> {
     const options = (rest[0] ?? {}) as StepOptions<Input, Results, unknown>
     const where = this.#where(name)
-    checkOptions(where, options, ['undo', 'check', 'unknown', ...TIMING])
+    checkOptions(where, options, { undo: true, check: true, unknown: true, ...TIMING })
     const { undo, check } = options
     const unknown = oneOf(`${where}: unknown`, options.unknown ?? (check ? 'check' : 'retry'), POLICIES)
     if (unknown === 'check' && check === undefined) {
@@ -192,7 +193,7 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
   ): Saga<Start, Input, With<Results, Name, Json<Awaited<Output>>>, Own> {
     const options = (rest[0] ?? {}) as TransactionStepOptions<Input, Results, unknown, Own>
     const where = this.#where(name)
-    checkOptions(where, options, ['undo', ...TIMING])
+    checkOptions(where, options, { undo: true, ...TIMING })
     const undoing = options.undo
     return this.#with({ ...this.#timed(where, options), ...blank(name, 'transaction'), run, undoing })
   }
@@ -257,7 +258,7 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
   }
 }
 
-const TIMING = ['timeout', 'budget', 'undoBudget', 'backoff'] as const
+const TIMING: OptionNames<Timing> = { timeout: true, budget: true, undoBudget: true, backoff: true }
 const POLICIES = ['check', 'retry', 'undo', 'hold'] as const
 /** As in seed tables: a name is an index entry too. */
 const LONGEST_NAME = 100
@@ -305,7 +306,7 @@ export function saga(name: string, options: SagaOptions<never> & { input?: Stand
     const text = `saga: ${describe(name)} is not a name; use 1 to 50 letters, digits, dots, dashes and underscores`
     throw new WaybillError('INVALID_NAME', text)
   }
-  checkOptions(`saga ${name}`, options, ['version', 'input', 'aggregate'])
+  checkOptions(`saga ${name}`, options, { version: true, input: true, aggregate: true })
   const version = wholeNumber(`saga ${name}: version`, options?.version)
   const aggregate = options.aggregate as Inner['aggregate']
   return new Saga({ name, version, schema: options.input, aggregate, steps: [], final: false, onEnd: undefined })

@@ -4,6 +4,7 @@ import {
   type Duration,
   describe,
   milliseconds,
+  type OptionNames,
   type Random,
   systemClock,
   telemetry,
@@ -42,18 +43,18 @@ export interface SagaRunnerOptions<Tx> {
   random?: Random
 }
 
-const OPTIONS = [
-  'store',
-  'sagas',
-  'name',
-  'concurrency',
-  'lease',
-  'poll',
-  'grace',
-  'maxBytes',
-  'clock',
-  'random',
-] as const
+const OPTIONS: OptionNames<SagaRunnerOptions<unknown>> = {
+  store: true,
+  sagas: true,
+  name: true,
+  concurrency: true,
+  lease: true,
+  poll: true,
+  grace: true,
+  maxBytes: true,
+  clock: true,
+  random: true,
+}
 
 /** Told when a saga ends or is held in this process; `error` is what a step was refused with. */
 export type Ending = (state: SagaState, error: unknown) => void

@@ -1,4 +1,12 @@
-import { checkOptions, describe, encodeData, Message, type RawMessage, WaybillError } from '../core/index.ts'
+import {
+  checkOptions,
+  describe,
+  encodeData,
+  Message,
+  type OptionNames,
+  type RawMessage,
+  WaybillError,
+} from '../core/index.ts'
 import { topicOf } from '../flow/index.ts'
 import type { EnqueueOptions } from './store.ts'
 
@@ -24,7 +32,7 @@ export interface EnqueueArguments<Tx, Options> {
 export function enqueueArguments<Tx, Options extends EnqueueOptions>(
   given: readonly unknown[],
   current: () => Tx | undefined,
-  allowed: readonly string[],
+  allowed: OptionNames<Options>,
   otherwise = '',
 ): EnqueueArguments<Tx, Options> {
   const ambient = isAmbient(given)
@@ -114,7 +122,10 @@ function swapped(): WaybillError {
 }
 
 /** What every store allows beside the event; `allowed` are the names of all that this one does. */
-export function checkEnqueueOptions(options: EnqueueOptions | undefined, allowed: readonly string[]): void {
+export function checkEnqueueOptions<Options extends EnqueueOptions>(
+  options: Options | undefined,
+  allowed: OptionNames<Options>,
+): void {
   checkOptions('enqueue', options, allowed)
   if (options === undefined) return
   checkText('key', options.key, 'text that is not empty, or leave it out')

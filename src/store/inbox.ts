@@ -79,7 +79,7 @@ function checkPart(name: string, value: unknown): void {
 
 /** The options of `clean`, checked, with their defaults. */
 export function cleanOptions(options: CleanOptions, retention: number): { retention: number; limit: number } {
-  checkOptions('inbox.clean', options, ['retention', 'limit'])
+  checkOptions('inbox.clean', options, { retention: true, limit: true })
   return {
     retention: wholeNumber('inbox.clean: retention', options.retention ?? retention, { min: 0 }),
     limit: wholeNumber('inbox.clean: limit', options.limit ?? 10_000, { max: 1_000_000 }),

@@ -87,7 +87,7 @@ export interface InboxMiddlewareOptions {
 /** Handles each message once: one that this subscriber has handled before skips the handler, and is acked. */
 export function inbox<Tx>(store: Pick<Inbox<Tx>, 'receive'>, options: InboxMiddlewareOptions = {}): Middleware {
   checkCallable('inbox', store, 'receive', 'the inbox of a store: inbox(db.inbox)')
-  checkOptions('inbox', options, ['subscriber', 'key'])
+  checkOptions('inbox', options, { subscriber: true, key: true })
   const identityOf = identityFunction(options.key)
   return {
     name: 'inbox',
@@ -140,7 +140,7 @@ export interface OutboxMiddlewareOptions {
  */
 export function outbox<Tx>(store: Pick<Outbox<Tx>, 'enqueue'>, options: OutboxMiddlewareOptions = {}): Middleware {
   checkCallable('outbox', store, 'enqueue', 'the outbox of a store: outbox(db.outbox)')
-  checkOptions('outbox', options, ['topic'])
+  checkOptions('outbox', options, { topic: true })
   const topicOf = topicFunction(options.topic)
   return {
     name: 'outbox',
@@ -210,7 +210,7 @@ export function transactional<Tx>(
   db: Transactional<Tx> | ((message: Message) => Transactional<Tx>),
   options: TransactionalOptions = {},
 ): Middleware<{ tx: Tx }> {
-  checkOptions('transactional', options, ['subscriber', 'key', 'topic'])
+  checkOptions('transactional', options, { subscriber: true, key: true, topic: true })
   const about = { name: 'transactional', gives: ['transaction', 'inbox', 'outbox'], refuses: ['transaction'] } as const
   if (typeof db !== 'function') {
     const parts = partsOf(db, options)

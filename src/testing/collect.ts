@@ -67,7 +67,7 @@ interface Rule {
 
 /** A publisher that keeps what it was given, for tests. */
 export function collector(options: CollectorOptions = {}): Collector {
-  checkOptions('collector', options, ['name', 'ordered', 'delay', 'clock'])
+  checkOptions('collector', options, { name: true, ordered: true, delay: true, clock: true })
   const delay = milliseconds(options.delay ?? 0, 'collector: delay')
   const clock = options.clock ?? systemClock
   const ordered = options.ordered ?? false
@@ -78,7 +78,14 @@ export function collector(options: CollectorOptions = {}): Collector {
   let held: Promise<void> | undefined
 
   const add = (kind: Rule['kind'], chosen: Chosen = {}) => {
-    checkOptions(`collector: ${kind}`, chosen, ['id', 'type', 'where', 'times', 'error', 'after'])
+    checkOptions(`collector: ${kind}`, chosen, {
+      id: true,
+      type: true,
+      where: true,
+      times: true,
+      error: true,
+      after: true,
+    })
     const rule: Rule = { kind, chosen, left: chosen.times ?? Number.POSITIVE_INFINITY }
     rules.unshift(rule)
     return () => {

@@ -49,7 +49,7 @@ export function scriptedSource<M extends Message = RawMessage>(
   batches: readonly (readonly Scripted<M>[])[] = [],
   options: ScriptedOptions = {},
 ): ScriptedSource<M> {
-  checkOptions('scripted source', options, ['name', 'features'])
+  checkOptions('scripted source', options, { name: true, features: true })
   return new Script(batches, options)
 }
 

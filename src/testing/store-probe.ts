@@ -47,10 +47,10 @@ export function storeSuite<Under extends StoreUnderTest, Features, Probe>(
   options: SuiteOptions,
 ): Suite {
   const where = `${kind} suite ${factory.name}`
-  checkOptions(where, factory, ['name', 'features', 'create', 'patience', 'quiet'])
-  checkOptions(where, options, ['skips'])
+  checkOptions(where, factory, { name: true, features: true, create: true, patience: true, quiet: true })
+  checkOptions(where, options, { skips: true })
   const features = (factory.features ?? {}) as Record<string, boolean>
-  checkOptions(`${where}: features`, features, known)
+  checkOptions(`${where}: features`, features, Object.fromEntries(known.map((name) => [name, true as const])))
   const patience = wholeNumber(`${where}: patience`, factory.patience ?? 15_000)
   const quiet = wholeNumber(`${where}: quiet`, factory.quiet ?? 200)
   const runnable = cases.map((one) => ({

@@ -1,8 +1,15 @@
 import { describe, expect, test } from 'vitest'
-import { checkOptions, nearest, oneOf, wholeNumber } from '../../src/core/index.ts'
+import { checkOptions, nearest, type OptionNames, oneOf, wholeNumber } from '../../src/core/index.ts'
 import { thrown } from './thrown.ts'
 
-const ALLOWED = ['concurrency', 'attempts', 'timeout', 'key']
+interface Options {
+  concurrency?: number
+  attempts?: number
+  timeout?: number
+  key?: string | undefined
+}
+
+const ALLOWED: OptionNames<Options> = { concurrency: true, attempts: true, timeout: true, key: true }
 
 describe('an unknown option', () => {
   test.each([
@@ -12,13 +19,13 @@ describe('an unknown option', () => {
     ['attempt', 'attempts'],
     ['kee', 'key'],
   ])('%s is answered with %s', (given, meant) => {
-    expect(() => checkOptions('flow', { [given]: 1 }, ALLOWED)).toThrow(
+    expect(() => checkOptions<Options>('flow', { [given]: 1 }, ALLOWED)).toThrow(
       `flow: unknown option "${given}"; did you mean "${meant}"? Allowed: concurrency, attempts, timeout, key`,
     )
   })
 
   test('nothing is suggested when nothing is near', () => {
-    expect(() => checkOptions('flow', { zzzzzzzz: 1 }, ALLOWED)).toThrow(
+    expect(() => checkOptions<Options>('flow', { zzzzzzzz: 1 } as Options, ALLOWED)).toThrow(
       expect.objectContaining({
         code: 'UNKNOWN_OPTION',
         message: 'flow: unknown option "zzzzzzzz". Allowed: concurrency, attempts, timeout, key',
@@ -27,9 +34,9 @@ describe('an unknown option', () => {
   })
 
   test('known options, and none, pass', () => {
-    checkOptions('flow', undefined, ALLOWED)
-    checkOptions('flow', {}, ALLOWED)
-    checkOptions('flow', { key: undefined, timeout: 1 }, ALLOWED)
+    checkOptions<Options>('flow', undefined, ALLOWED)
+    checkOptions<Options>('flow', {}, ALLOWED)
+    checkOptions<Options>('flow', { key: undefined, timeout: 1 }, ALLOWED)
   })
 
   test.each([
@@ -38,10 +45,21 @@ describe('an unknown option', () => {
     ['10m', '"10m"'],
     [() => {}, 'a function'],
   ])('%s instead of an object is refused', (given, shown) => {
-    const error = thrown(() => checkOptions('flow', given as object, ALLOWED))
+    const error = thrown(() => checkOptions('flow', given as Options, ALLOWED))
     expect(error.code).toBe('INVALID_OPTION')
     expect(error.message).toContain(`flow: options must be an object, got ${shown}`)
   })
+})
+
+test('the compiler compares the names with the type', () => {
+  const given: Options = {}
+  checkOptions('flow', given, { concurrency: true, attempts: true, timeout: true, key: true })
+  // @ts-expect-error a name is missing
+  checkOptions('flow', given, { concurrency: true, attempts: true, timeout: true })
+  // @ts-expect-error no option has this name
+  checkOptions('flow', given, { concurrency: true, attempts: true, timeout: true, key: true, retries: true })
+  // @ts-expect-error the compiler cannot compare a list
+  checkOptions('flow', given, ['concurrency', 'attempts', 'timeout', 'key'])
 })
 
 test('the nearest of several is the closest', () => {

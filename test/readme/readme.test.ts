@@ -104,18 +104,18 @@ describe('what the README says of options', () => {
 
   test('every option of postgres() is there', () => {
     const options = table('`postgres({ pool, outbox, inbox, statementTimeout })`').split('`enqueue(tx')[0]!
-    const outbox = /const OPTIONS = \[(.*?)\]/s.exec(read('src/postgres/outbox.ts'))![1]!
-    const schema = /OUTBOX_OPTIONS = \[(.*?)\]/s.exec(read('src/postgres/migrate-tables.ts'))![1]!
-    const inbox = /checkOptions\('inbox', options, \[(.*?)\]/.exec(read('src/postgres/inbox.ts'))![1]!
+    const outbox = /const OPTIONS: [^=]* = \{(.*?)\}/s.exec(read('src/postgres/outbox.ts'))![1]!
+    const schema = /OUTBOX_OPTIONS: [^=]* = \{(.*?)\}/s.exec(read('src/postgres/migrate-tables.ts'))![1]!
+    const inbox = /checkOptions\('inbox', options, \{(.*?)\}/.exec(read('src/postgres/inbox.ts'))![1]!
     const names = (text: string, prefix: string) =>
-      [...text.matchAll(/'(\w+)'/g)].map(([, name]) => `${prefix}.${name}`)
+      [...text.matchAll(/(\w+): true/g)].map(([, name]) => `${prefix}.${name}`)
     const known = ['statementTimeout', ...names(outbox, 'outbox'), ...names(schema, 'outbox'), ...names(inbox, 'inbox')]
     expect(named(options).sort()).toEqual(known.sort())
   })
 
   test('every option of a relay is there, but for those of tests', () => {
-    const [, list] = /const RELAY_OPTIONS = \[(.*?)\]/s.exec(read('src/outbox/relay.ts'))!
-    const known = [...list!.matchAll(/'(\w+)'/g)].flatMap(([, name]) =>
+    const [, list] = /const RELAY_OPTIONS: [^=]* = \{(.*?)\}/s.exec(read('src/outbox/relay.ts'))!
+    const known = [...list!.matchAll(/(\w+): true/g)].flatMap(([, name]) =>
       name === 'retry' ? ['attempts', 'backoff', 'deadKey'].map((option) => `retry.${option}`) : [name!],
     )
     const plain = ['from', 'to', 'name', 'clock', 'random']

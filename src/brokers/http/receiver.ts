@@ -5,6 +5,7 @@ import {
   type Duration,
   errorSummary,
   milliseconds,
+  type OptionNames,
   type RawMessage,
   systemClock,
   telemetry,
@@ -46,19 +47,19 @@ export interface HttpReceiverOptions {
   clock?: Clock
 }
 
-const OPTIONS = [
-  'secrets',
-  'unsigned',
-  'trustAttributes',
-  'name',
-  'maxBytes',
-  'tolerance',
-  'bodyTimeout',
-  'timeout',
-  'maxMessages',
-  'grace',
-  'clock',
-] as const
+const OPTIONS: OptionNames<HttpReceiverOptions> = {
+  secrets: true,
+  unsigned: true,
+  trustAttributes: true,
+  name: true,
+  maxBytes: true,
+  tolerance: true,
+  bodyTimeout: true,
+  timeout: true,
+  maxMessages: true,
+  grace: true,
+  clock: true,
+}
 
 /**
  * Webhooks as a source: `handle` is given requests and a router takes their messages, as from any other.

@@ -5,6 +5,7 @@ import {
   type Duration,
   describe,
   milliseconds,
+  type OptionNames,
   oneOf,
   type RawMessage,
   systemClock,
@@ -48,23 +49,30 @@ export interface HttpSenderOptions {
   clock?: Clock
 }
 
-const OPTIONS = [
-  'url',
-  'secrets',
-  'unsigned',
-  'name',
-  'mode',
-  'timeout',
-  'concurrency',
-  'longestRetryAfter',
-  'allow',
-  'headers',
-  'tls',
-  'lookup',
-  'clock',
-] as const
+const OPTIONS: OptionNames<HttpSenderOptions> = {
+  url: true,
+  secrets: true,
+  unsigned: true,
+  name: true,
+  mode: true,
+  timeout: true,
+  concurrency: true,
+  longestRetryAfter: true,
+  allow: true,
+  headers: true,
+  tls: true,
+  lookup: true,
+  clock: true,
+}
 
-const TLS_OPTIONS = ['ca', 'cert', 'key', 'pfx', 'passphrase', 'minVersion'] as const
+const TLS_OPTIONS: OptionNames<NonNullable<HttpSenderOptions['tls']>> = {
+  ca: true,
+  cert: true,
+  key: true,
+  pfx: true,
+  passphrase: true,
+  minVersion: true,
+}
 
 /** The options, checked, with their defaults. */
 export interface SenderSettings {

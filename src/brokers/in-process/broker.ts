@@ -72,7 +72,7 @@ export class InProcessBroker implements Publisher {
   #closed: Unavailable | undefined
 
   constructor(options: InProcessBrokerOptions = {}) {
-    checkOptions('in-process broker', options, ['name', 'retain', 'clock'])
+    checkOptions('in-process broker', options, { name: true, retain: true, clock: true })
     this.name = options.name ?? 'in-process'
     this.#clock = options.clock ?? systemClock
     this.#retain = wholeNumber('in-process broker: retain', options.retain ?? 0, { min: 0 })
@@ -84,7 +84,7 @@ export class InProcessBroker implements Publisher {
   }
 
   publisher(options: InProcessPublisherOptions = {}): Publisher {
-    checkOptions('in-process publisher', options, ['topic'])
+    checkOptions('in-process publisher', options, { topic: true })
     const topic = options.topic ?? topicOf
     if (typeof topic === 'string' ? topic === '' : typeof topic !== 'function') {
       throw new WaybillError(
@@ -107,7 +107,7 @@ export class InProcessBroker implements Publisher {
     const known = this.#subscriptions.get(name)
     if (known !== undefined && options === undefined) return known
     const where = `subscription ${name}`
-    checkOptions(where, options, ['topics', 'limit', 'deadKey'])
+    checkOptions(where, options, { topics: true, limit: true, deadKey: true })
     const { topics = ['#'], limit, deadKey = 'block' } = options ?? {}
     if (!Array.isArray(topics) || topics.length === 0) {
       throw new WaybillError('INVALID_OPTION', `${where}: topics must be a list of names or patterns`)

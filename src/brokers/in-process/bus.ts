@@ -41,7 +41,7 @@ export class EventBus {
   readonly #entries = new Set<Entry>()
 
   constructor(options: BusOptions = {}) {
-    checkOptions('event bus', options, ['classify'])
+    checkOptions('event bus', options, { classify: true })
     this.#classify = classifier(options.classify)
   }
 

@@ -4,6 +4,7 @@ import {
   type Duration,
   describe,
   milliseconds,
+  type OptionNames,
   oneOf,
   type RawMessage,
   systemClock,
@@ -96,7 +97,18 @@ export class KafkaBroker implements Stoppable {
 
   constructor(options: KafkaOptions) {
     const where = 'kafka'
-    const allowed = ['client', 'brokers', 'ssl', 'sasl', 'clientId', 'name', 'timeout', 'encode', 'decode', 'clock']
+    const allowed: OptionNames<KafkaOptions> = {
+      client: true,
+      brokers: true,
+      ssl: true,
+      sasl: true,
+      clientId: true,
+      name: true,
+      timeout: true,
+      encode: true,
+      decode: true,
+      clock: true,
+    }
     checkOptions(where, options, allowed)
     const { client, brokers, ssl, sasl, clientId } = options
     this.#options = options
@@ -115,7 +127,7 @@ export class KafkaBroker implements Stoppable {
 
   publisher(options: KafkaPublisherOptions = {}): Publisher {
     const where = `publisher ${this.name}`
-    checkOptions(where, options, ['topic', 'key', 'batchBytes', 'create'])
+    checkOptions(where, options, { topic: true, key: true, batchBytes: true, create: true })
     const { topic = topicOf, key = keyOf } = options
     const fixed = typeof topic === 'string' ? checkedTopic(`${where}: topic`, topic) : undefined
     const shape = shapeOf(where, options.create)
@@ -142,18 +154,18 @@ export class KafkaBroker implements Stoppable {
   }
 
   source(options: KafkaSourceOptions): KafkaSource {
-    const names = [
-      'topic',
-      'group',
-      'start',
-      'session',
-      'block',
-      'ahead',
-      'maxCrashes',
-      'order',
-      'deadLetter',
-      'create',
-    ]
+    const names: OptionNames<KafkaSourceOptions> = {
+      topic: true,
+      group: true,
+      start: true,
+      session: true,
+      block: true,
+      ahead: true,
+      maxCrashes: true,
+      order: true,
+      deadLetter: true,
+      create: true,
+    }
     checkOptions('kafka source', options, names)
     const group = checkedGroup(options.group)
     const where = `source ${[options.topic].flat().join(', ')} of group ${group}`
@@ -224,7 +236,7 @@ function named(where: string, message: RawMessage, topic: unknown): string {
 
 function shapeOf(where: string, create: CreateTopics | undefined): TopicShape | undefined {
   if (create === undefined) return undefined
-  checkOptions(`${where}: create`, create, ['partitions', 'replication'])
+  checkOptions(`${where}: create`, create, { partitions: true, replication: true })
   const partitions = wholeNumber(`${where}: create.partitions`, create.partitions)
   const { replication } = create
   if (replication === undefined) return { partitions, replication: -1 }

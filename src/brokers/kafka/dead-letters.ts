@@ -64,7 +64,7 @@ export async function deadLettersOf(
   settings: GroupSettings,
   options: DeadLetterOptions = {},
 ): Promise<KafkaDeadLetter[]> {
-  checkOptions('dead letters', options, ['count'])
+  checkOptions('dead letters', options, { count: true })
   const count = wholeNumber('dead letters: count', options.count ?? 100)
   const letters: KafkaDeadLetter[] = []
   const settled = new Set<string>()

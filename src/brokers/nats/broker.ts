@@ -92,18 +92,18 @@ export class NatsBroker implements Stoppable {
 
   constructor(options: NatsOptions) {
     const where = 'nats'
-    checkOptions(where, options, [
-      'connection',
-      'stream',
-      'create',
-      'name',
-      'timeout',
-      'domain',
-      'inboxPrefix',
-      'encode',
-      'decode',
-      'clock',
-    ] satisfies (keyof NatsOptions)[])
+    checkOptions(where, options, {
+      connection: true,
+      stream: true,
+      create: true,
+      name: true,
+      timeout: true,
+      domain: true,
+      inboxPrefix: true,
+      encode: true,
+      decode: true,
+      clock: true,
+    })
     checkNats(`${where}: connection`, options.connection)
     this.stream = checkedName(`${where}: stream`, options.stream)
     this.name = options.name ?? 'nats'
@@ -118,7 +118,7 @@ export class NatsBroker implements Stoppable {
 
   publisher(options: NatsPublisherOptions = {}): NatsPublisher {
     const where = `publisher ${this.name}`
-    checkOptions(where, options, ['subject'])
+    checkOptions(where, options, { subject: true })
     const { subject = topicOf } = options
     const choose = typeof subject === 'function' ? subject : () => subject
     if (typeof subject !== 'function') checkedSubject(`${where}: subject`, subject)
@@ -136,17 +136,17 @@ export class NatsBroker implements Stoppable {
   }
 
   source(options: NatsSourceOptions): NatsSource {
-    checkOptions('nats source', options, [
-      'group',
-      'create',
-      'subject',
-      'start',
-      'ackWait',
-      'maxPending',
-      'block',
-      'maxCrashes',
-      'deadLetter',
-    ] satisfies (keyof NatsSourceOptions)[])
+    checkOptions('nats source', options, {
+      group: true,
+      create: true,
+      subject: true,
+      start: true,
+      ackWait: true,
+      maxPending: true,
+      block: true,
+      maxCrashes: true,
+      deadLetter: true,
+    })
     const group = checkedName('nats source: group', options.group)
     const where = `source ${this.stream} of group ${group}`
     const dead = checkedName(`${where}: deadLetter`, options.deadLetter ?? `${this.stream}-dead`)

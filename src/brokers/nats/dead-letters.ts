@@ -64,7 +64,7 @@ export async function deadLettersOf(
   api: JetStreamApi,
   options: DeadLetterOptions = {},
 ): Promise<NatsDeadLetter[]> {
-  checkOptions('dead letters', options, ['count', 'after'])
+  checkOptions('dead letters', options, { count: true, after: true })
   const count = wholeNumber('dead letters: count', options.count ?? 100)
   const subject = `${settings.dead}.letter.${settings.group}.*`
   const letters: NatsDeadLetter[] = []

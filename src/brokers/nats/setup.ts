@@ -186,18 +186,18 @@ export function nanoseconds(value: Duration, where: string): number {
 }
 
 export function streamConfig(where: string, name: string, options: NatsStreamOptions): StreamConfig {
-  checkOptions(where, options, [
-    'subjects',
-    'storage',
-    'retention',
-    'discard',
-    'replicas',
-    'maxAge',
-    'maxMessages',
-    'maxBytes',
-    'maxMessageSize',
-    'duplicateWindow',
-  ] satisfies (keyof NatsStreamOptions)[])
+  checkOptions(where, options, {
+    subjects: true,
+    storage: true,
+    retention: true,
+    discard: true,
+    replicas: true,
+    maxAge: true,
+    maxMessages: true,
+    maxBytes: true,
+    maxMessageSize: true,
+    duplicateWindow: true,
+  })
   const { subjects, storage, retention, discard, replicas, maxAge, duplicateWindow } = options
   if (!Array.isArray(subjects) || subjects.length === 0) {
     throw new WaybillError('INVALID_OPTION', `${where}: subjects: name at least one, such as ['orders.>']`)

@@ -6,6 +6,7 @@ import {
   type Duration,
   describe,
   milliseconds,
+  type OptionNames,
   oneOf,
   type Random,
   type RawMessage,
@@ -98,20 +99,20 @@ export interface RabbitmqSourceOptions {
   singleActive?: boolean
 }
 
-const SOURCE_OPTIONS = [
-  'queue',
-  'topics',
-  'exchange',
-  'prefetch',
-  'concurrency',
-  'timeout',
-  'retry',
-  'deliveryLimit',
-  'retryDelays',
-  'deadLetter',
-  'maxLength',
-  'singleActive',
-]
+const SOURCE_OPTIONS: OptionNames<RabbitmqSourceOptions> = {
+  queue: true,
+  topics: true,
+  exchange: true,
+  prefetch: true,
+  concurrency: true,
+  timeout: true,
+  retry: true,
+  deliveryLimit: true,
+  retryDelays: true,
+  deadLetter: true,
+  maxLength: true,
+  singleActive: true,
+}
 
 /** RabbitMQ as a broker: publishers, sources, and itself a publisher. Nothing is connected before it is needed. */
 export class RabbitmqBroker implements Publisher, Stoppable {
@@ -130,8 +131,18 @@ export class RabbitmqBroker implements Publisher, Stoppable {
 
   constructor(options: RabbitmqOptions) {
     const where = 'rabbitmq'
-    const names = ['client', 'url', 'exchange', 'name', 'declare', 'timeout', 'reconnect', 'encode', 'decode']
-    checkOptions(where, options, [...names, 'clock', 'random'])
+    const names: OptionNames<Omit<RabbitmqOptions, 'clock' | 'random'>> = {
+      client: true,
+      url: true,
+      exchange: true,
+      name: true,
+      declare: true,
+      timeout: true,
+      reconnect: true,
+      encode: true,
+      decode: true,
+    }
+    checkOptions(where, options, { ...names, clock: true, random: true })
     if (typeof options.client?.connect !== 'function') {
       const text = `${where}: client: ${describe(options.client)} has no connect(); give amqplib, as imported`
       throw new WaybillError('INVALID_OPTION', text)
@@ -161,7 +172,7 @@ export class RabbitmqBroker implements Publisher, Stoppable {
 
   publisher(options: RabbitmqPublisherOptions = {}): RabbitmqPublisher {
     const where = `publisher ${this.name}`
-    checkOptions(where, options, ['exchange', 'topic', 'unroutable', 'confirm'])
+    checkOptions(where, options, { exchange: true, topic: true, unroutable: true, confirm: true })
     const exchange = checkedName(`${where}: exchange`, options.exchange ?? this.#exchange, { empty: true })
     const { topic = topicOf } = options
     const chosen = typeof topic === 'function' ? topic : () => topic
@@ -181,7 +192,7 @@ export class RabbitmqBroker implements Publisher, Stoppable {
     checkOptions('rabbitmq source', options, SOURCE_OPTIONS)
     const queue = checkedName('rabbitmq source: queue', options.queue)
     const where = `source ${queue}`
-    checkOptions(`${where}: deadLetter`, options.deadLetter, ['exchange', 'queue'])
+    checkOptions(`${where}: deadLetter`, options.deadLetter, { exchange: true, queue: true })
     const exchange = checkedName(`${where}: exchange`, options.exchange ?? this.#exchange, { empty: true })
     const dead = options.deadLetter ?? {}
     const { topics = ['#'], maxLength } = options

@@ -47,7 +47,7 @@ export class DeadLetters {
   }
 
   async list(channel: AmqpChannel, options: DeadLetterOptions = {}): Promise<RabbitmqDeadLetter[]> {
-    checkOptions('dead letters', options, ['count'])
+    checkOptions('dead letters', options, { count: true })
     const count = wholeNumber('dead letters: count', options.count ?? 100)
     const seen: AmqpDelivery[] = []
     for await (const raw of this.#all(channel)) {

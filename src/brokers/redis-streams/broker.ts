@@ -4,6 +4,7 @@ import {
   type Duration,
   describe,
   milliseconds,
+  type OptionNames,
   oneOf,
   type RawMessage,
   systemClock,
@@ -106,7 +107,15 @@ export class RedisStreamsBroker implements Stoppable {
 
   constructor(options: RedisStreamsOptions) {
     const where = 'redis streams'
-    checkOptions(where, options, ['client', 'name', 'timeout', 'encode', 'decode', 'durability', 'clock'])
+    checkOptions(where, options, {
+      client: true,
+      name: true,
+      timeout: true,
+      encode: true,
+      decode: true,
+      durability: true,
+      clock: true,
+    })
     this.#options = options
     this.name = options.name ?? 'redis-streams'
     this.#client = redisOf(options.client)
@@ -118,7 +127,7 @@ export class RedisStreamsBroker implements Stoppable {
 
   publisher(options: StreamsPublisherOptions = {}): Publisher {
     const where = `publisher ${this.name}`
-    checkOptions(where, options, ['stream', 'maxLen', 'acceptLoss'])
+    checkOptions(where, options, { stream: true, maxLen: true, acceptLoss: true })
     const { stream = topicOf, maxLen, acceptLoss = false } = options
     const nameOf = typeof stream === 'function' ? stream : () => checkedName(where, stream)
     if (typeof stream !== 'function') checkedName(where, stream)
@@ -137,22 +146,22 @@ export class RedisStreamsBroker implements Stoppable {
   }
 
   source(options: StreamsSourceOptions): StreamsSource {
-    const names = [
-      'stream',
-      'group',
-      'start',
-      'consumer',
-      'batch',
-      'block',
-      'reclaim',
-      'maxCrashes',
-      'deadLetter',
-      'remove',
-    ]
+    const names: OptionNames<StreamsSourceOptions> = {
+      stream: true,
+      group: true,
+      start: true,
+      consumer: true,
+      batch: true,
+      block: true,
+      reclaim: true,
+      maxCrashes: true,
+      deadLetter: true,
+      remove: true,
+    }
     checkOptions('redis streams source', options, names)
     const group = checkedName('redis streams source: group', options.group)
     const where = `source ${[options.stream].flat().join(', ')} of group ${group}`
-    checkOptions(`${where}: reclaim`, options.reclaim, ['every', 'idle'])
+    checkOptions(`${where}: reclaim`, options.reclaim, { every: true, idle: true })
     const streams = this.#streams(where, options.stream, group, options.deadLetter)
     const settings: GroupSettings = {
       where,
@@ -179,7 +188,7 @@ export class RedisStreamsBroker implements Stoppable {
    * behind, or that nobody reads any more, keeps everything from its place on. Answers how many it deleted.
    */
   trimmer(options: TrimmerOptions): Task<number> {
-    checkOptions('redis streams trimmer', options, ['stream', 'every', 'keep'])
+    checkOptions('redis streams trimmer', options, { stream: true, every: true, keep: true })
     const keys = this.#names('trimmer', options.stream).map((name) => this.#key(name))
     const keep = milliseconds(options.keep ?? 0, 'trimmer: keep')
     return new Task<number>({

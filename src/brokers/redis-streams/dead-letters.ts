@@ -30,7 +30,7 @@ export async function deadLettersOf(
   redis: RedisCommands,
   options: DeadLetterOptions = {},
 ): Promise<StreamDeadLetter[]> {
-  checkOptions('dead letters', options, ['count', 'after'])
+  checkOptions('dead letters', options, { count: true, after: true })
   const count = wholeNumber('dead letters: count', options.count ?? 100)
   const { after } = options
   const letters: StreamDeadLetter[] = []

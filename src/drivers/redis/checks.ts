@@ -41,7 +41,7 @@ export interface Stakes {
 const checkScript = redisScript('check', lua.check)
 
 export function durabilityOf(where: string, options: DurabilityOptions | undefined): Durability {
-  checkOptions(`${where}: durability`, options, ['required', 'replicas', 'within'])
+  checkOptions(`${where}: durability`, options, { required: true, replicas: true, within: true })
   const { required = false, replicas = 0, within = '1s' } = options ?? {}
   return {
     required,

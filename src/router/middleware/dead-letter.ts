@@ -13,7 +13,7 @@ export interface DeadLetterOptions {
  * that place does not answer the message is not lost: it fails, and comes again.
  */
 export function deadLetter(options: DeadLetterOptions): Middleware {
-  checkOptions('deadLetter', options, ['to', 'classify'])
+  checkOptions('deadLetter', options, { to: true, classify: true })
   const batcher = new Batcher('deadLetter: to', options.to)
   const kindOf = classifier(options.classify)
   return {

@@ -30,7 +30,7 @@ export interface RepeatOptions {
  * longer is for the source's own redelivery. It stands outside a transaction: an aborted one cannot be gone on with.
  */
 export function repeat(options: RepeatOptions = {}): Middleware {
-  checkOptions('repeat', options, ['attempts', 'backoff', 'budget', 'classify', 'clock'])
+  checkOptions('repeat', options, { attempts: true, backoff: true, budget: true, classify: true, clock: true })
   const attempts = wholeNumber('repeat.attempts', options.attempts ?? RETRY_DEFAULTS.repeats)
   const perHundred = wholeNumber('repeat.budget', options.budget ?? 20, { min: 0, max: 10_000 })
   const delay = backoff(options.backoff, 'repeat.backoff', { min: '50ms', max: '1s', jitter: '50ms' })
