@@ -112,8 +112,7 @@ async function call(
     const error = asError(thrown)
     const command = failure(work, action, step, error, clock.monotonic() - began, name, signal, breakers)
     tellStep(work, action, command.type, clock.monotonic() - began, error)
-    // Somebody's transaction may be committed although its answer was lost.
-    if (step.kind === 'transaction' && !(await work.reload())) return undefined
+    // A transaction may be committed although its answer was lost: then the fence refuses what follows from this.
     return command
   } finally {
     work.calling = false

@@ -20,17 +20,18 @@ WITH now AS MATERIALIZED (
     WHERE saga.definition = wanted.definition AND wake_at <= (SELECT now FROM now) AND runner IS NOT NULL
       AND held_reason IS NULL AND takeovers > 0
     ORDER BY wake_at
-    LIMIT CASE WHEN EXISTS (SELECT 1 FROM fresh) THEN 0 ELSE LEAST(1, $3::text::int) END FOR UPDATE SKIP LOCKED) AS one
+    LIMIT CASE WHEN EXISTS (SELECT 1 FROM fresh) THEN 0 ELSE LEAST(1, $3::text::int) END
+    FOR UPDATE SKIP LOCKED) AS one
   LIMIT 1
 ), room AS (
-  SELECT CASE WHEN EXISTS (SELECT 1 FROM fresh) OR EXISTS (SELECT 1 FROM again) THEN 0 ELSE $2::text::int END AS free
+  SELECT CASE WHEN EXISTS (SELECT 1 FROM fresh) OR EXISTS (SELECT 1 FROM again) THEN 0 ELSE $2::text::int END AS places
 ), due AS (
   SELECT one.* FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
     SELECT id, wake_at, false AS taken FROM {{sagas}} AS saga
     WHERE saga.definition = wanted.definition AND wake_at <= (SELECT now FROM now) AND runner IS NULL
       AND held_reason IS NULL AND wake_at >= COALESCE($6::text::timestamptz, '-infinity')
-    ORDER BY wake_at LIMIT (SELECT free FROM room) FOR UPDATE SKIP LOCKED) AS one
-  ORDER BY one.wake_at LIMIT (SELECT free FROM room)
+    ORDER BY wake_at LIMIT (SELECT places FROM room) FOR UPDATE SKIP LOCKED) AS one
+  ORDER BY one.wake_at LIMIT (SELECT places FROM room)
 ), chosen AS (
   SELECT * FROM fresh UNION ALL SELECT * FROM again UNION ALL SELECT * FROM due
 )
