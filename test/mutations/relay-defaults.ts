@@ -27,7 +27,7 @@ export const mutations: Mutation[] = [
   ),
   fault('a relay publishes one batch at a time', '  concurrency: 2,', '  concurrency: 1,', 'two batches at once'),
   fault('a relay that stops waits 1 s', "  grace: '10s',", "  grace: '1s',", 'for 10 s'),
-  fault('a relay is not woken', '  wake: true,', '  wake: false,', 'is woken'),
+  fault('a relay is not woken', "  wake: true,\n  grace: '10s',", "  wake: false,\n  grace: '10s',", 'is woken'),
   fault(
     'a relay removes what it has published',
     '  deleteOnPublish: false,',
