@@ -22,6 +22,8 @@ export interface AmqpSocketOptions {
   noDelay?: boolean
   keepAlive?: boolean
   clientProperties?: Record<string, unknown>
+  /** Destroys the socket: the only way to end a connection whose server has stopped answering. */
+  signal?: AbortSignal
 }
 
 interface Emitter {
@@ -33,8 +35,6 @@ export interface AmqpConnection extends Emitter {
   createChannel(): Promise<AmqpChannel>
   createConfirmChannel(): Promise<AmqpConfirmChannel>
   close(): Promise<void>
-  /** What lies beneath: the only way to end a connection whose server has stopped answering. */
-  readonly connection?: unknown
 }
 
 /** The few methods of an amqplib channel that are called. */
@@ -165,6 +165,8 @@ export interface OpenAmqp {
   readonly lost: AbortSignal
   /** Why the server takes no messages at present (an alarm of memory or disk); `undefined` when it does. */
   readonly blocked: string | undefined
+  /** Ends it without asking: for one whose server does not answer. It is lost at once, whatever the client does. */
+  cut(): void
 }
 
 /**
@@ -202,7 +204,7 @@ export class ReconnectingAmqp {
   async ask<T>(open: OpenAmqp, what: string, work: Promise<T>): Promise<T> {
     const { clock, timeout } = this.#settings
     return withDeadline(work, timeout, clock, () => {
-      if (open.blocked === undefined) sever(open.connection)
+      if (open.blocked === undefined) open.cut()
       throw new Unavailable(`RabbitMQ has not answered within ${timeout} ms: ${what}`)
     })
   }
@@ -224,12 +226,13 @@ export class ReconnectingAmqp {
     const url = urls[this.#attempts++ % urls.length]!
     try {
       if (signal.aborted) throw signal.reason
-      const connection = await this.#attempt(url)
+      const socket = new AbortController()
+      const connection = await this.#attempt(url, socket)
       if (signal.aborted) {
-        sever(connection)
+        sever(connection, socket)
         throw signal.reason
       }
-      return this.#watched(connection)
+      return this.#watched(connection, socket)
     } catch (error) {
       this.#current = undefined
       this.#failures++
@@ -239,21 +242,30 @@ export class ReconnectingAmqp {
     }
   }
 
-  async #attempt(url: string): Promise<AmqpConnection> {
+  async #attempt(url: string, socket: AbortController): Promise<AmqpConnection> {
     const { client, clock, timeout, name } = this.#settings
-    const socketOptions = { timeout, noDelay: true, keepAlive: true, clientProperties: { connection_name: name } }
-    const connecting = client.connect(url, socketOptions)
+    const clientProperties = { connection_name: name }
+    const { signal } = socket
+    const connecting = client.connect(url, { timeout, noDelay: true, keepAlive: true, clientProperties, signal })
     // A server that accepts and then says nothing is given up too; what still comes of it is not wanted.
     return withDeadline(connecting, timeout + 1000, clock, () => {
-      connecting.then(sever, () => {})
+      connecting.then(
+        (late) => sever(late, socket),
+        () => {},
+      )
+      socket.abort(GIVEN_UP)
       throw new Unavailable(`no answer within ${timeout} ms`)
     })
   }
 
-  #watched(connection: AmqpConnection): OpenAmqp {
+  #watched(connection: AmqpConnection, socket: AbortController): OpenAmqp {
     const { clock, backoff } = this.#settings
     const lost = new AbortController()
-    const open = { connection, lost: lost.signal, blocked: undefined as string | undefined }
+    const cut = () => {
+      ended(GIVEN_UP)
+      sever(connection, socket)
+    }
+    const open = { connection, lost: lost.signal, blocked: undefined as string | undefined, cut }
     const current = this.#current
     const since = clock.monotonic()
     connection.on('blocked', (reason: string) => {
@@ -262,7 +274,8 @@ export class ReconnectingAmqp {
     connection.on('unblocked', () => {
       open.blocked = undefined
     })
-    onEnd(connection, (error) => {
+    const ended = (error: unknown) => {
+      if (lost.signal.aborted) return
       if (this.#current === current) this.#current = undefined
       // One that goes as soon as it has come is as good as one that did not come.
       const lived = clock.monotonic() - since
@@ -271,17 +284,24 @@ export class ReconnectingAmqp {
       this.#notBefore = clock.monotonic() + after
       const why = error === undefined ? 'it was closed' : serverSaid(error)
       lost.abort(new Unavailable(`the connection to RabbitMQ is lost: ${why}`, { cause: error, after }))
-    })
+    }
+    onEnd(connection, ended)
     return open
   }
 }
 
-/** Ends a connection without asking: for those whose server does not answer. */
-function sever(connection: AmqpConnection): void {
-  const { stream } = (connection.connection ?? {}) as { stream?: { destroy?(error: Error): void } }
-  // With an error, since that is what amqplib listens for.
-  if (typeof stream?.destroy === 'function') stream.destroy(new Error('given up: the server does not answer'))
-  else connection.close().catch(() => {})
+const GIVEN_UP = new Error('given up: the server does not answer')
+
+/** Destroys the socket. A client that does not hand our signal to its socket is asked to close, and not waited for. */
+function sever(connection: AmqpConnection, socket: AbortController): void {
+  let ended = false
+  onEnd(connection, () => {
+    ended = true
+  })
+  socket.abort(GIVEN_UP)
+  setImmediate(() => {
+    if (!ended) void (async () => connection.close())().catch(() => {})
+  })
 }
 
 /** What went wrong and what to look at. Never with the password. */

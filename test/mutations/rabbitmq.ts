@@ -111,4 +111,22 @@ export const mutations: Mutation[] = [
     expects: 'the topology is declared',
     needs,
   },
+  {
+    name: 'the socket of a server that does not answer is left open',
+    file: 'src/drivers/amqp.ts',
+    find: '  socket.abort(GIVEN_UP)\n  setImmediate(',
+    replace: '  setImmediate(',
+    test: 'test/brokers/rabbitmq/faults.test.ts',
+    expects: 'a server that accepts and says nothing',
+    needs,
+  },
+  {
+    name: 'a connection that was given up is lost only when its client says so',
+    file: 'src/drivers/amqp.ts',
+    find: '      ended(GIVEN_UP)\n',
+    replace: '',
+    test: 'test/brokers/rabbitmq/faults.test.ts',
+    expects: 'does not hand our signal to its socket',
+    needs,
+  },
 ]

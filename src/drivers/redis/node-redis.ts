@@ -1,4 +1,4 @@
-import { Unavailable } from '../../core/index.ts'
+import { Unavailable, warnOnce } from '../../core/index.ts'
 import { has } from '../has.ts'
 import { connectionOf, openedInTime, type RawRedis } from './connection.ts'
 import {
@@ -34,7 +34,9 @@ interface NodeClient extends NodeCommon {
 
 interface NodeCluster extends NodeCommon {
   readonly slots: readonly { readonly master: object }[]
+  /** Not of its public face. Without it the user's settings of nodes are used as they are. */
   readonly _options?: { readonly keyPrefix?: string; readonly defaults?: object }
+  readonly _keyPrefix?: string
   duplicate(override: object): NodeCluster
   nodeClient(node: object): Promise<NodeClient>
   sendCommand(
@@ -49,8 +51,9 @@ interface NodeSentinel extends NodeCommon {
   readonly _keyPrefix?: string
   getMasterNode(): unknown
   duplicate(override: object): NodeSentinel
-  /** Lends a client of the master. */
-  _execute<T>(readonly: boolean, work: (client: NodeClient) => Promise<T>): Promise<T>
+  sendCommand(readonly: boolean, args: readonly RedisArg[], options: SendOptions): Promise<unknown>
+  /** Lends a client of the master. Not of its public face: without it commands go through the sentinel's client itself. */
+  _execute?<T>(readonly: boolean, work: (client: NodeClient) => Promise<T>): Promise<T>
 }
 
 type NodeRedis = NodeClient | NodeCluster | NodeSentinel
@@ -111,11 +114,14 @@ function nodeCluster(given: NodeCluster): RedisClient {
   return {
     driver: 'node-redis',
     cluster: true,
-    keyPrefix: given._options?.keyPrefix ?? '',
+    keyPrefix: prefixOf(given, given._options !== undefined || '_keyPrefix' in given),
     async connect(options: ConnectOptions): Promise<RedisConnection> {
       const { RESP, maintNotifications, disableOfflineQueue } = OURS
-      const defaults = { ...given._options?.defaults, ...named(options), disableOfflineQueue }
-      const client = given.duplicate({ ...OUR_CLUSTER, RESP, maintNotifications, defaults })
+      // What its nodes are given in any case, such as a password, must be in the new settings too.
+      const theirs = given._options
+      const ours =
+        theirs === undefined ? {} : { defaults: { ...theirs.defaults, ...named(options), disableOfflineQueue } }
+      const client = given.duplicate({ ...OUR_CLUSTER, RESP, maintNotifications, ...ours })
       const end = await opened(client, options)
       // A slot that nobody served when it looked stays unknown to it for good: whoever hears this connects anew.
       const find = (key: string | undefined) => {
@@ -145,11 +151,12 @@ function nodeSentinel(given: NodeSentinel): RedisClient {
   return {
     driver: 'node-redis',
     cluster: false,
-    keyPrefix: given._keyPrefix ?? '',
+    keyPrefix: prefixOf(given, '_keyPrefix' in given),
     async connect(options: ConnectOptions): Promise<RedisConnection> {
       const once = { maxCommandRediscovers: 0, scanInterval: 0 }
       const pool = { masterPoolSize: 1, replicaPoolSize: 0, reserveClient: false, clientSideCache: undefined }
       const sentinel = given.duplicate({ ...once, ...pool, RESP: 2, keyPrefix: undefined })
+      if (sentinel._execute === undefined) return await master(await throughSentinel(sentinel, options))
       sentinel.on('error', () => {})
       try {
         await openedInTime(sentinel.connect(), options)
@@ -160,6 +167,46 @@ function nodeSentinel(given: NodeSentinel): RedisClient {
       }
     },
   }
+}
+
+/**
+ * The sentinel's own client, which has one connection to the master and repeats nothing (`maxCommandRediscovers`). It
+ * would heal by itself; here it has ended with the first command that was not answered, or when the master changes.
+ */
+async function throughSentinel(sentinel: NodeSentinel, options: ConnectOptions): Promise<RedisConnection> {
+  const onEnd = await opened(sentinel, options)
+  let tell: (reason?: unknown) => void = () => {}
+  sentinel.on('topology-change', ({ type }: { type?: string }) => {
+    if (type === 'MASTER_CHANGE') tell(new Error('another is master now'))
+  })
+  const send = async (args: readonly RedisArg[]) => {
+    try {
+      return await sentinel.sendCommand(false, args, SEND)
+    } catch (error) {
+      if (!isReply(error)) tell(error)
+      throw error
+    }
+  }
+  const listen: OnEnd = (listener) => {
+    tell = listener
+    onEnd(listener)
+  }
+  return connectionOf(
+    rawOf(sentinel, listen, (args) => send(args)),
+    options,
+  )
+}
+
+/** What the server said, as against what happened to the connection. */
+function isReply(error: unknown): boolean {
+  return error instanceof Error && /^-?[A-Z][A-Z0-9]+( |$)/.test(error.message)
+}
+
+/** Which prefix a client puts before keys is not of its public face everywhere. */
+function prefixOf(given: NodeCluster | NodeSentinel, told: boolean): string {
+  if (told) return given._keyPrefix ?? ('_options' in given ? given._options?.keyPrefix : undefined) ?? ''
+  warnOnce('node-redis', 'this version does not tell its keyPrefix: keys are used as they are named, without one')
+  return ''
 }
 
 /** Until they have heard of a failover sentinels name the old master, which may be a replica by now. */

@@ -14,7 +14,7 @@ import {
   UNDER_WAY_WITHIN,
 } from './connection.ts'
 import { answersAtOnce, type PgClient, type PgPool, type PgQuery, type PgResult, pgResult } from './pg-shapes.ts'
-import { fromPool, poolSize } from './pool.ts'
+import { fromPool, keepAlive, poolSize } from './pool.ts'
 import type { Cell, Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
 import {
   cannotBegin,
@@ -255,25 +255,23 @@ export class PgDatabase implements Database<PgClient> {
   #discard(client: PgClient, turns: Turns): void {
     const { processID, connection } = client
     const port = connection?.stream?.localPort
-    const busy = turns.busy && processID != null && port !== undefined
+    const busy = turns.busy && processID != null
     giveBack(client, true)
-    // The port as well: behind a pooler the number is not the server's.
-    if (busy) this.#pool.query(END_BACKEND, [processID, port]).catch(ignore)
+    if (busy) this.#endBackend(processID, port).catch(ignore)
+  }
+
+  /** Behind a pooler the number is not the server's. Our port tells; or, where pg does not, whether there is a pooler. */
+  async #endBackend(pid: number, port: number | undefined): Promise<void> {
+    if (port !== undefined) await this.#pool.query(END_BACKEND, [pid, port])
+    else await this.#query(async (client) => client.query(END_UNPOOLED, [(await this.#isPooled(client)) ? null : pid]))
   }
 }
 
+const END_UNPOOLED = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1'
 const END_BACKEND = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND client_port = $2'
 
 /** A client that breaks in our hands says so by an event, and one that nobody hears ends the process. */
 const ignore = (): void => {}
-
-/** Nor must an idle one end it, when the server restarts and the pool's owner has not thought of it. */
-function keepAlive(pool: PgPool): void {
-  if (pool.listenerCount('error') > 0) return
-  pool.on('error', (error) => {
-    telemetry.warning.publish({ where: 'pg', message: `an idle connection broke: ${errorSummary(error)}` })
-  })
-}
 
 /** A connection of the pool. One that comes after the time is up goes back to it. */
 async function checkOut(pool: PgPool, ms: number | undefined, signal: AbortSignal | undefined): Promise<PgClient> {

@@ -1,5 +1,6 @@
-import { Unavailable, untilAborted } from '../../core/index.ts'
+import { errorSummary, telemetry, Unavailable, untilAborted } from '../../core/index.ts'
 import { answered } from './connection.ts'
+import type { PgPool } from './pg-shapes.ts'
 
 /** The `max` that a pool was made with. Both pg and postgres.js keep their options, with their defaults filled in. */
 export function poolSize(pool: { readonly options?: { readonly max?: unknown } }): number | undefined {
@@ -49,4 +50,12 @@ function noneFree({ name, size, taken }: PoolState, ms: number): Unavailable {
   return new Unavailable(
     `${name} is empty: ${number} are in use or being opened, and none became free within ${waited}; give it more, or do less at once`,
   )
+}
+
+/** An idle client of pg that breaks says so by an event of its pool. One that nobody listens to would end the process. */
+export function keepAlive(pool: PgPool): void {
+  if (pool.listenerCount('error') > 0) return
+  pool.on('error', (error) => {
+    telemetry.warning.publish({ where: 'pg', message: `an idle connection broke: ${errorSummary(error)}` })
+  })
 }

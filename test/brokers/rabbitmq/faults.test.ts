@@ -1,4 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
+import type { AmqpClient } from '../../../src/brokers/rabbitmq/index.ts'
 import { type RawMessage, systemClock, Unavailable } from '../../../src/core/index.ts'
 import { DONE, Flow, type Outcome } from '../../../src/flow/index.ts'
 import { faultProxy, recordTelemetry, runScript } from '../../../src/testing/index.ts'
@@ -14,12 +15,18 @@ import {
   receive,
   SOON,
   sever,
+  socketOf,
   spiedClient,
   until,
 } from './support.ts'
 
 const kinds = (outcomes: readonly Outcome[]) => outcomes.map(({ kind }) => kind)
 const some = (count: number): RawMessage[] => Array.from({ length: count }, () => message())
+
+/** As another library, or a later version, may be. */
+const deaf = (client: AmqpClient): AmqpClient => ({
+  connect: (url, { signal: _, ...options } = {}) => client.connect(url, options),
+})
 
 describeWith(['rabbitmq'], 'rabbitmq under faults', () => {
   const url = () => service('rabbitmq').url
@@ -298,11 +305,20 @@ describeWith(['rabbitmq'], 'rabbitmq under faults', () => {
     await broker.close()
   })
 
-  test('a server that accepts and says nothing is given up, for publishers and consumers', async () => {
+  test.each<[string, boolean]>([
+    ['a server that accepts and says nothing is given up, for publishers and consumers', true],
+    ['so it is by a client that does not hand our signal to its socket', false],
+  ])('%s', async (_, heard) => {
+    const spied = spiedClient()
     const { hostname, port } = new URL(url())
     await using proxy = await faultProxy({ host: hostname, port: Number(port) })
     const [exchange, queue] = [fresh('x'), freshQueue()]
-    const broker = brokerAt(proxy.url(url()), { exchange, timeout: 1000, reconnect: SOON })
+    const broker = brokerAt(proxy.url(url()), {
+      exchange,
+      timeout: 1000,
+      reconnect: SOON,
+      client: heard ? spied.client : deaf(spied.client),
+    })
     const source = broker.source({ queue })
     const session = await source.open()
     const publisher = broker.publisher({ confirm: 1000 })
@@ -312,6 +328,8 @@ describeWith(['rabbitmq'], 'rabbitmq under faults', () => {
     expect(kinds(await publisher.publish(some(1), NEVER))).toEqual(['down'])
     await expect(source.stats()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     await until('the session is lost', () => session.lost.aborted)
+    // Not only forgotten: the sockets are gone.
+    expect(spied.connections.slice(0, 2).map((one) => socketOf(one).destroyed)).toEqual([heard, heard])
     expect(kinds(await publisher.publish(some(1), NEVER))).toEqual(['down'])
     expect(performance.now() - began).toBeLessThan(30_000)
     await session.close()

@@ -1,3 +1,4 @@
+import type { Duplex } from 'node:stream'
 import amqplib from 'amqplib'
 import {
   type AmqpChannel,
@@ -47,8 +48,12 @@ export async function dropQueues(url: string, ...queues: readonly string[]): Pro
 
 /** As a crash does: the connection ends without a word. */
 export function sever(connection: AmqpConnection): void {
-  const { stream } = connection.connection as { stream: { destroy(error: Error): void } }
-  stream.destroy(new Error('killed'))
+  socketOf(connection).destroy(new Error('killed'))
+}
+
+/** Of amqplib as it is now; only tests reach for it. */
+export function socketOf(connection: AmqpConnection): Duplex {
+  return (connection as unknown as { connection: { stream: Duplex } }).connection.stream
 }
 
 /** A client that remembers every connection and channel it made, to be harmed. */
