@@ -95,15 +95,6 @@ export const mutations: Mutation[] = [
     expects: 'an undo waits for a run',
   },
   {
-    name: 'a write that the fence refused is taken for written',
-    file: 'src/saga/drive.ts',
-    find: '    if (!(await work.reload())) return\n',
-    replace: '    return\n',
-    test: 'test/postgres/sagas.test.ts',
-    expects: 'nothing happens twice',
-    needs: ['postgres'],
-  },
-  {
     name: 'a progress write renews the lease each time, so it is never HOT',
     file: 'src/postgres/sql.generated.ts',
     find: 'THEN wake_at\n          ELSE',
