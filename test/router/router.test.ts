@@ -122,12 +122,12 @@ describe('middleware', () => {
     expect(() => new Router('r').use({ name: 'x' } as never)).toThrow('a middleware is a function')
   })
 
-  it('that was not called is refused at start', () => {
-    expect(() => new Router('r').use(correlation as never).freeze()).toThrow(
-      'middleware "correlation" answered an object in place of a handler; if it makes a middleware, call it: .use(correlation(…))',
-    )
-    expect(() => new Router('r').use(transactional as never).freeze()).toThrow(
-      'transactional: a function has no withTransaction(); give a store, such as db = postgres({ pool }): transactional(db)',
+  it.each([
+    ['correlation', correlation],
+    ['transactional', transactional],
+  ])('that was not called is refused at start: %s', (name, middleware) => {
+    expect(() => new Router('r').use(middleware as never).freeze()).toThrow(
+      `middleware "${name}" answered an object in place of a handler; if it makes a middleware, call it: .use(${name}(…))`,
     )
   })
 })
