@@ -194,8 +194,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a server process that waits for a lock outlives its transaction',
     file: 'src/drivers/sql/pg.ts',
-    find: 'if (busy) this.#pool.query(END_BACKEND',
-    replace: 'if (busy && port === 0) this.#pool.query(END_BACKEND',
+    find: 'if (busy) this.#endBackend(',
+    replace: 'if (busy && port === 0) this.#endBackend(',
     test: never,
     expects: 'its locks are gone',
     needs,

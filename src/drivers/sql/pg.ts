@@ -1,4 +1,4 @@
-import { errorSummary, telemetry, Unavailable, untilAborted, WaybillError } from '../../core/index.ts'
+import { Unavailable, untilAborted, WaybillError } from '../../core/index.ts'
 import {
   ANSWER_WITHIN,
   answered,
