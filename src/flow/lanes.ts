@@ -2,7 +2,7 @@ import type { Message } from '../core/index.ts'
 import type { Delivery } from './source.ts'
 
 /** One key. It is kept for a while when nothing is out: most keys come again, and a lane is made and dropped for nothing. */
-interface Lane<D> {
+interface KeyQueue<D> {
   /** One of the key is ready or out. */
   busy: boolean
   /** It failed: nothing of the key may go out until the source has been told. */
@@ -24,7 +24,7 @@ const KEPT = 8192
  * has been told.
  */
 export class Lanes<D extends Delivery<Message>> {
-  #lanes = new Map<string, Lane<D>>()
+  #lanes = new Map<string, KeyQueue<D>>()
   #idle = 0
   #ready: D[] = []
   #head = 0
@@ -185,7 +185,7 @@ export class Lanes<D extends Delivery<Message>> {
     return all
   }
 
-  #lane(key: string): Lane<D> {
+  #lane(key: string): KeyQueue<D> {
     let lane = this.#lanes.get(key)
     if (lane === undefined) {
       lane = { busy: false, held: false, waiting: NOBODY, next: 0 }
@@ -195,18 +195,18 @@ export class Lanes<D extends Delivery<Message>> {
     return lane
   }
 
-  #begin(lane: Lane<D>): void {
+  #begin(lane: KeyQueue<D>): void {
     if (!lane.busy) this.#idle--
     lane.busy = true
   }
 
-  #wait(lane: Lane<D>, delivery: D): void {
+  #wait(lane: KeyQueue<D>, delivery: D): void {
     if (lane.waiting === NOBODY) lane.waiting = []
     lane.waiting.push(delivery)
     this.#waiting++
   }
 
-  #leave(lane: Lane<D>): void {
+  #leave(lane: KeyQueue<D>): void {
     lane.busy = false
     lane.waiting = NOBODY
     lane.next = 0
@@ -216,7 +216,7 @@ export class Lanes<D extends Delivery<Message>> {
     this.#idle = 0
   }
 
-  #next(lane: Lane<D>): D | undefined {
+  #next(lane: KeyQueue<D>): D | undefined {
     const next = lane.waiting[lane.next]
     if (next === undefined) return undefined
     lane.next++

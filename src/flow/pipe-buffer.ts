@@ -21,14 +21,14 @@ export function sizeOf(message: Message): number {
   return typeof data === 'string' || data instanceof Uint8Array ? data.length + 256 : 256
 }
 
-interface Entry<M extends Message> {
+interface BufferedMessage<M extends Message> {
   readonly sequence: number
   readonly message: M
   attempts: number
 }
 
 interface PipeDelivery<M extends Message> extends Delivery<M> {
-  readonly entry: Entry<M>
+  readonly entry: BufferedMessage<M>
 }
 
 /** What can be taken: what was given back, in its old order, and then what is new. */
@@ -37,9 +37,9 @@ export class Stock<M extends Message> {
   /** Given and not yet settled. */
   inHand = 0
   onChange: () => void = () => {}
-  #returned: Entry<M>[] = []
+  #returned: BufferedMessage<M>[] = []
   #sorted = true
-  #fresh: Entry<M>[] = []
+  #fresh: BufferedMessage<M>[] = []
   #head = 0
   #sequence = 0
   readonly #name: string
@@ -62,7 +62,7 @@ export class Stock<M extends Message> {
     this.onChange()
   }
 
-  giveBack(entry: Entry<M>): void {
+  giveBack(entry: BufferedMessage<M>): void {
     this.inHand--
     this.#returned.push(entry)
     this.#sorted = false
@@ -89,7 +89,7 @@ export class Stock<M extends Message> {
     return taken
   }
 
-  #peek(): Entry<M> | undefined {
+  #peek(): BufferedMessage<M> | undefined {
     if (!this.#sorted) this.#returned.sort((a, b) => b.sequence - a.sequence)
     this.#sorted = true
     return this.#returned.at(-1) ?? this.#fresh[this.#head]

@@ -1,7 +1,7 @@
 import type { Clock } from '../core/index.ts'
 import type { Holder, Leadership, Member, Term } from '../outbox/leadership.ts'
 
-interface Held {
+interface HeldTerm {
   epoch: number
   holder: string
   expiresAt: number
@@ -12,7 +12,7 @@ interface Held {
 export class MemoryLeadership implements Leadership {
   readonly #clock: Clock
   readonly #members = new Map<string, { readonly mode: string; readonly expiresAt: number }>()
-  readonly #terms = new Map<number, Held>()
+  readonly #terms = new Map<number, HeldTerm>()
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -85,12 +85,12 @@ export class MemoryLeadership implements Leadership {
     if (held !== undefined) held.note = probe
   }
 
-  #held(term: Term): Held | undefined {
+  #held(term: Term): HeldTerm | undefined {
     const held = this.#terms.get(term.shard)
     return held !== undefined && String(held.epoch) === term.epoch && this.#runs(held) ? held : undefined
   }
 
-  #runs({ holder, expiresAt }: Held): boolean {
+  #runs({ holder, expiresAt }: HeldTerm): boolean {
     return holder !== '' && expiresAt > this.#clock.now()
   }
 

@@ -7,17 +7,17 @@ import { sql } from './sql.generated.ts'
 const MOST_IDS = 10_000
 
 /** Each state has an index of its own, and lists go in its order. Published events are shown newest first. */
-interface Lane {
+interface StateIndex {
   readonly order: readonly string[]
   /** How each column of `order` is cast back from text. */
   readonly types: readonly string[]
   readonly descending?: true
 }
 
-const BY_SEQUENCE: Lane = { order: ['sequence'], types: ['bigint'] }
-const BY_TIME: Lane = { order: ['available_at', 'sequence'], types: ['timestamptz', 'bigint'] }
+const BY_SEQUENCE: StateIndex = { order: ['sequence'], types: ['bigint'] }
+const BY_TIME: StateIndex = { order: ['available_at', 'sequence'], types: ['timestamptz', 'bigint'] }
 
-export const LANES: Readonly<Record<State, Lane>> = {
+export const LANES: Readonly<Record<State, StateIndex>> = {
   dead: BY_SEQUENCE,
   retrying: BY_TIME,
   held: { order: ['key', 'sequence'], types: ['text', 'bigint'] },

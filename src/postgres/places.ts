@@ -211,7 +211,7 @@ export class Timers {
 }
 
 /** Held rows of keys that nothing blocks any more. Keys are opened by settlements, and found by stepping through them. */
-export class Held {
+export class HeldKeys {
   readonly #reading: Reading
   readonly #deadContinues: boolean
   readonly #open = new Set<string>()

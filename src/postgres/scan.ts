@@ -4,7 +4,7 @@ import type { Demand, Settlement } from '../flow/index.ts'
 import { LeftOut } from './left-out.ts'
 import { START } from './low-water.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
-import { allKeys, Held, inOrder, type Reading, Ready, someKeys, Timers, twoRanges } from './places.ts'
+import { allKeys, HeldKeys, inOrder, type Reading, Ready, someKeys, Timers, twoRanges } from './places.ts'
 import {
   type Decoded,
   deliveriesOf,
@@ -43,7 +43,7 @@ export class OwnerScan {
   readonly #deadContinues: boolean
   readonly #ready: Ready
   readonly #timers: Timers
-  readonly #held: Held
+  readonly #held: HeldKeys
   readonly #leftOut: LeftOut
   /** How many were given back. */
   #released = 0
@@ -85,7 +85,7 @@ export class OwnerScan {
     }
     this.#ready = new Ready(this.#reading, options.readsAhead, options.numbersInOrder)
     this.#timers = new Timers(this.#reading)
-    this.#held = new Held(this.#reading, this.#deadContinues)
+    this.#held = new HeldKeys(this.#reading, this.#deadContinues)
     this.#leftOut = new LeftOut(this.#reading.unsettled, clock)
   }
 

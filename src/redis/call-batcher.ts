@@ -17,7 +17,7 @@ export function answersOf(reply: RedisReply): readonly RedisReply[] {
 }
 
 /** The calls on their way to a server, of all who may share it. */
-export interface Line {
+export interface CallsInFlight {
   calls: number
 }
 
@@ -45,11 +45,11 @@ interface Share<Item, Answer> {
  */
 export class Together<Item, Answer> {
   readonly #send: (items: readonly Item[]) => Promise<readonly Answer[]>
-  readonly #line: Line
+  readonly #line: CallsInFlight
   #shares: Share<Item, Answer>[] = []
 
   /** `send` answers for each item, in their order. */
-  constructor(send: (items: readonly Item[]) => Promise<readonly Answer[]>, line: Line = { calls: 0 }) {
+  constructor(send: (items: readonly Item[]) => Promise<readonly Answer[]>, line: CallsInFlight = { calls: 0 }) {
     this.#send = send
     this.#line = line
   }

@@ -12,7 +12,7 @@ import {
 } from '../drivers/redis/redis.ts'
 import { type Copies, copiedScript } from '../drivers/redis/wait.ts'
 import { commitUnknown } from '../drivers/sql/transaction.ts'
-import { answersOf, type Line, Together } from './call-batcher.ts'
+import { answersOf, type CallsInFlight, Together } from './call-batcher.ts'
 import type { KeyType } from './commands.ts'
 import { commitScripts } from './scripts.ts'
 import type { Unit } from './unit.ts'
@@ -20,7 +20,7 @@ import type { Unit } from './unit.ts'
 export interface CommitSettings {
   readonly name: string
   readonly redis: ReconnectingRedis
-  readonly line: Line
+  readonly line: CallsInFlight
   /** How many replicas must have it before it counts as committed. */
   readonly copies: Copies
   /** How long a done mark is kept, in milliseconds. */

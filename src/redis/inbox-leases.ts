@@ -13,7 +13,7 @@ export interface LeaseSettings {
   readonly clock: Clock
 }
 
-interface Held {
+interface HeldClaim {
   readonly token: string
   /** When it was set or renewed. */
   since: number
@@ -25,7 +25,7 @@ interface Held {
  */
 export class Leases {
   readonly #settings: LeaseSettings
-  readonly #held = new Map<string, Held>()
+  readonly #held = new Map<string, HeldClaim>()
   #renewal: Task<void> | undefined
 
   constructor(settings: LeaseSettings) {

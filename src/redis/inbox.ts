@@ -30,7 +30,7 @@ import {
   type Once,
   once,
 } from '../store/inbox.ts'
-import { answersOf, type Line, Together } from './call-batcher.ts'
+import { answersOf, type CallsInFlight, Together } from './call-batcher.ts'
 import { partlyApplied, refusalText } from './commit.ts'
 import { Leases } from './inbox-leases.ts'
 import { scripts } from './scripts.ts'
@@ -58,7 +58,7 @@ export interface RedisInboxOptions {
 export interface InboxSettings {
   readonly name: string
   readonly redis: RedisCommands
-  readonly line: Line
+  readonly line: CallsInFlight
   /** A name of ours as the server has it, in the slot that all share. */
   readonly own: (name: string) => string
   readonly clock: Clock

@@ -16,7 +16,7 @@ import { Together } from './call-batcher.ts'
 import type { RedisInbox } from './inbox.ts'
 import { RedisReader } from './lease.ts'
 import { OutboxRepair, type RepairOptions } from './repair.ts'
-import { type Entry, enqueueArgs, entryOf } from './row.ts'
+import { enqueueArgs, entryOf, type NewEntry } from './row.ts'
 import { outboxScripts } from './scripts.ts'
 import { type Shard, Shards } from './shards.ts'
 import type { RedisStore } from './store.ts'
@@ -79,7 +79,7 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
   readonly #hints = new Hints()
   readonly #topicOf: (message: Message) => string
   /** What is enqueued on its own in one turn shares a script. */
-  readonly #alone: ReadonlyMap<Shard, Together<readonly Entry[], void>>
+  readonly #alone: ReadonlyMap<Shard, Together<readonly NewEntry[], void>>
 
   constructor(stores: readonly AnyRedisStore[], options: Omit<StoredOutboxOptions, 'kind'>, where: string) {
     const { name = 'outbox', topic } = options
@@ -167,17 +167,17 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
   }
 
   /** An event as it is written, but for its shard. */
-  entryOf(event: Message, options: EnqueueOptions): Entry {
+  entryOf(event: Message, options: EnqueueOptions): NewEntry {
     return entryOf(event, options, this.#topicOf)
   }
 
-  async #write(shard: Shard, entries: readonly Entry[]): Promise<readonly void[]> {
+  async #write(shard: Shard, entries: readonly NewEntry[]): Promise<readonly void[]> {
     const known = numberOf(await shard.write(outboxScripts.enqueue, enqueueArgs(entries)))
     this.committed(entries.length, known)
     return []
   }
 
-  #queue(unit: Unit, shard: Shard, entries: readonly Entry[]): void {
+  #queue(unit: Unit, shard: Shard, entries: readonly NewEntry[]): void {
     unit.add({
       step: 'outbox-enqueue',
       keys: [shard.base],
@@ -224,8 +224,8 @@ function tagStore(store: AnyRedisStore, outbox: RedisOutbox): RedisTagStore {
   }
 }
 
-function grouped(entries: readonly Entry[], shardOf: (entry: Entry) => Shard): Map<Shard, Entry[]> {
-  const groups = new Map<Shard, Entry[]>()
+function grouped(entries: readonly NewEntry[], shardOf: (entry: NewEntry) => Shard): Map<Shard, NewEntry[]> {
+  const groups = new Map<Shard, NewEntry[]>()
   for (const entry of entries) {
     const shard = shardOf(entry)
     const group = groups.get(shard) ?? []
@@ -235,11 +235,11 @@ function grouped(entries: readonly Entry[], shardOf: (entry: Entry) => Shard): M
   return groups
 }
 
-function bytesOf(entries: readonly Entry[]): number {
+function bytesOf(entries: readonly NewEntry[]): number {
   return entries.reduce((sum, { body }) => sum + body.length, 0)
 }
 
-function receipts(entries: readonly Entry[], single: boolean): string | string[] {
+function receipts(entries: readonly NewEntry[], single: boolean): string | string[] {
   return single ? entries[0]!.id : entries.map(({ id }) => id)
 }
 

@@ -20,7 +20,7 @@ export interface Header extends Readonly<StoredAttributes> {
 }
 
 /** An event as it is enqueued. */
-export interface Entry {
+export interface NewEntry {
   readonly id: string
   readonly key: string | undefined
   /** Milliseconds since 1970, or now. */
@@ -29,7 +29,7 @@ export interface Entry {
 }
 
 /** What can be wrong with an event is found here, before anything is written. */
-export function entryOf(event: Message, options: EnqueueOptions, topicOf: (event: Message) => string): Entry {
+export function entryOf(event: Message, options: EnqueueOptions, topicOf: (event: Message) => string): NewEntry {
   const { raw, key, tenant, topic } = checkedEvent(event, options, topicOf)
   // The key comes first, and by its length: scripts read it too.
   const prefix = key === undefined ? '-' : `${Buffer.byteLength(key)}:${key}`
@@ -112,7 +112,7 @@ function unreadable(id: string, why: string): never {
 }
 
 /** What outbox-enqueue.lua takes for each event. */
-export function enqueueArgs(entries: readonly Entry[]): RedisArg[] {
+export function enqueueArgs(entries: readonly NewEntry[]): RedisArg[] {
   return entries.flatMap(({ id, key, due, body }) => [
     id,
     key ?? '',

@@ -60,7 +60,7 @@ const READ_AHEAD = 1 << 20
  * One direction of one connection. Bytes, end and reset go through the same queue, so that the end of a connection
  * is delayed, held or swallowed just as its bytes are.
  */
-export class Lane {
+export class ProxyLane {
   readonly #queue: Item[] = []
   #queued = 0
   #wake = () => {}

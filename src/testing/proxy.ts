@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto'
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { type Direction, Faults, Lane, type LaneLink } from './proxy-lane.ts'
+import { type Direction, Faults, type LaneLink, ProxyLane } from './proxy-lane.ts'
 
 export type { Direction } from './proxy-lane.ts'
 
@@ -138,8 +138,8 @@ class Link implements LaneLink {
       if (this.signal.aborted) return
       const server = connect({ ...target, allowHalfOpen: true, noDelay: true })
       this.#server = server
-      new Lane(this, 'upstream', client, server, faults, random)
-      new Lane(this, 'downstream', server, client, faults, random)
+      new ProxyLane(this, 'upstream', client, server, faults, random)
+      new ProxyLane(this, 'downstream', server, client, faults, random)
       for (const socket of [client, server]) {
         socket.on('close', () => client.destroyed && server.destroyed && this.cut())
       }

@@ -1,7 +1,7 @@
 import type { Clock } from '../../core/index.ts'
 
 /** What a bag holds, and where. */
-export interface Held<T> {
+export interface BagItem<T> {
   readonly value: T
   /** -1 when it was taken out. */
   place: number
@@ -13,20 +13,20 @@ export interface Held<T> {
  * it, and the tables after it too: all requests of a second and more, with what belongs to them.
  */
 export class Bag<T> {
-  readonly #held: Held<T>[] = []
+  readonly #held: BagItem<T>[] = []
 
   get size(): number {
     return this.#held.length
   }
 
-  add(value: T): Held<T> {
+  add(value: T): BagItem<T> {
     const held = { value, place: this.#held.length }
     this.#held.push(held)
     return held
   }
 
   /** Where it was, the last one is then. Twice is as once. */
-  delete(held: Held<T>): void {
+  delete(held: BagItem<T>): void {
     if (held.place < 0) return
     const last = this.#held.pop()!
     if (last !== held) {
@@ -37,13 +37,13 @@ export class Bag<T> {
   }
 
   /** As it is now: whoever goes through it may add and take out. */
-  all(): readonly Held<T>[] {
+  all(): readonly BagItem<T>[] {
     return [...this.#held]
   }
 }
 
 /** When something is late, and who is told then. */
-export type Deadline = Held<{ readonly at: number; readonly onLate: () => void }>
+export type Deadline = BagItem<{ readonly at: number; readonly onLate: () => void }>
 
 /**
  * Many deadlines with one timer for all of them, set to the next: of the thousands that requests have in a second hardly

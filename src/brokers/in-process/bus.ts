@@ -22,7 +22,7 @@ export interface BusOptions {
   classify?: Classify
 }
 
-interface Entry {
+interface BusSubscriber {
   readonly wants: (message: Message) => boolean
   readonly call: (message: Message, signal: AbortSignal) => Promise<unknown>
 }
@@ -38,7 +38,7 @@ interface Entry {
  */
 export class EventBus {
   readonly #classify: Classify
-  readonly #entries = new Set<Entry>()
+  readonly #entries = new Set<BusSubscriber>()
 
   constructor(options: BusOptions = {}) {
     checkOptions('event bus', options, { classify: true })
@@ -123,12 +123,12 @@ export class EventBus {
     return errors[Math.max(0, at)]
   }
 
-  #wanting(message: Message): Entry[] {
+  #wanting(message: Message): BusSubscriber[] {
     return [...this.#entries].filter((entry) => entry.wants(message))
   }
 }
 
-function byPattern(pattern: string, subscriber: Subscriber): Entry {
+function byPattern(pattern: string, subscriber: Subscriber): BusSubscriber {
   const fits = patternOf('event bus', pattern)
   return {
     wants: ({ type }) => fits(type),
@@ -136,7 +136,7 @@ function byPattern(pattern: string, subscriber: Subscriber): Entry {
   }
 }
 
-function byEvent(event: EventKey, subscriber: Subscriber): Entry {
+function byEvent(event: EventKey, subscriber: Subscriber): BusSubscriber {
   return {
     wants: (message) => event.is(message) && (!event.exact || message.version === event.target),
     call: async (message, signal) => subscriber(await event.decode(message), signal),

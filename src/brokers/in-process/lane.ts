@@ -31,7 +31,7 @@ export class Holder {
 }
 
 /** Items and lanes compete for their turn by the age of their oldest message. */
-export type Ready = Item | Lane
+export type Ready = Item | KeyLane
 
 export const older = (a: { order: number }, b: { order: number }): boolean => a.order < b.order
 
@@ -39,7 +39,7 @@ export const older = (a: { order: number }, b: { order: number }): boolean => a.
  * The messages of one key, in order. It is in at most one heap: that of everybody, or, while some of its messages are
  * in hand, that of whoever has them, so that nobody else gets a later one; and in none while it is blocked or empty.
  */
-export class Lane implements Node {
+export class KeyLane implements Node {
   slot = -1
   /** Of its first message. */
   order = 0

@@ -2,7 +2,7 @@ import { Fifo } from '../../core/fifo.ts'
 import { type Clock, errorSummary, Message } from '../../core/index.ts'
 import type { Delivery, Demand, Settlement } from '../../flow/index.ts'
 import { Heap } from './heap.ts'
-import { type Holder, Item, Lane, older, type Ready } from './lane.ts'
+import { type Holder, Item, KeyLane, older, type Ready } from './lane.ts'
 
 /** A message as a subscription gave it. */
 export interface InProcessDelivery extends Delivery {
@@ -44,7 +44,7 @@ export class Queue {
   /** Without a key and given back, and the lanes that anybody may take from. */
   readonly #ready = new Heap<Ready>(older)
   readonly #retrying = new Heap<Item>((a, b) => a.due < b.due || (a.due === b.due && a.order < b.order))
-  readonly #lanes = new Map<string, Lane>()
+  readonly #lanes = new Map<string, KeyLane>()
   readonly #dead = new Map<Item, InProcessDeadLetter>()
   #order = 0
   #inHand = 0
@@ -99,7 +99,7 @@ export class Queue {
     for (let total = 0; taken.length < count; ) {
       const next = this.#next(holder)
       if (next === undefined) break
-      const item = next instanceof Lane ? next.peek()! : next
+      const item = next instanceof KeyLane ? next.peek()! : next
       total += item.size
       if (taken.length > 0 && total > bytes) break
       this.#remove(next, holder)
@@ -175,7 +175,7 @@ export class Queue {
   }
 
   #remove(next: Ready, holder: Holder): void {
-    if (next instanceof Lane) {
+    if (next instanceof KeyLane) {
       next.shift()
       next.out++
       next.holder = holder
@@ -194,7 +194,7 @@ export class Queue {
     return delivery
   }
 
-  #takeBack(holder: Holder, item: Item): Lane | undefined {
+  #takeBack(holder: Holder, item: Item): KeyLane | undefined {
     item.delivery = undefined
     holder.inHand.delete(item)
     this.#inHand--
@@ -204,7 +204,7 @@ export class Queue {
     return lane
   }
 
-  #giveBack(item: Item, lane: Lane | undefined): void {
+  #giveBack(item: Item, lane: KeyLane | undefined): void {
     if (lane !== undefined) {
       lane.giveBack(item)
       return
@@ -213,14 +213,14 @@ export class Queue {
     this.#wake()
   }
 
-  #retryLater(item: Item, lane: Lane | undefined, after: number): void {
+  #retryLater(item: Item, lane: KeyLane | undefined, after: number): void {
     item.due = this.#clock.monotonic() + after
     this.#retrying.push(item)
     if (lane !== undefined) lane.blocked++
     if (this.#retrying.peek() === item) this.#wake()
   }
 
-  #bury(item: Item, lane: Lane | undefined, { reason, error }: { reason: string; error: unknown }): void {
+  #bury(item: Item, lane: KeyLane | undefined, { reason, error }: { reason: string; error: unknown }): void {
     this.#live--
     if (lane !== undefined && this.#deadBlocks) lane.blocked++
     const { message, attempts } = item
@@ -242,16 +242,16 @@ export class Queue {
     }
   }
 
-  #lane(key: string): Lane {
+  #lane(key: string): KeyLane {
     const known = this.#lanes.get(key)
     if (known !== undefined) return known
-    const lane = new Lane(key)
+    const lane = new KeyLane(key)
     this.#lanes.set(key, lane)
     return lane
   }
 
   /** Puts a lane where it belongs now, and forgets it when nothing is left of it. */
-  #place(lane: Lane, wake = true): void {
+  #place(lane: KeyLane, wake = true): void {
     if (lane.out === 0) lane.holder = undefined
     const { heap } = lane
     const first = lane.peek()

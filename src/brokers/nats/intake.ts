@@ -19,7 +19,7 @@ export const TOO_LARGE_AGAIN = 600_000
 
 /** What one session was given and has not settled, and what of it can be handed out. */
 export class Intake {
-  readonly held = new Held()
+  readonly held = new HeldMessages()
   /** Ours, and not handed out yet. */
   #stock: NatsDelivery[] = []
   /** Delivered before: how often in vain has to be asked for. */
@@ -149,7 +149,7 @@ export class Intake {
  * and not a map by place: one that grows and shrinks with every batch would leave more to the garbage collector than the
  * messages themselves, and only what comes out of order has to be looked for.
  */
-export class Held {
+export class HeldMessages {
   #deliveries: NatsDelivery[] = []
   #settled = 0
   /** The highest number in the stream that has come. */

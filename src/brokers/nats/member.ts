@@ -5,7 +5,7 @@ import type { Delivery } from '../../flow/index.ts'
 import { type JetStreamApi, NO_MESSAGE, NO_STREAM, parsed, type StoredMessage } from './api.ts'
 import { letterHeaders } from './dead-letters.ts'
 import type { NatsDecode } from './encoding.ts'
-import type { Held } from './intake.ts'
+import type { HeldMessages } from './intake.ts'
 import { NANOSECONDS } from './setup.ts'
 
 /** A source's options, checked, with their defaults. Times are milliseconds. */
@@ -38,7 +38,7 @@ export interface NatsDelivery extends Delivery {
   /** The server is being told that it may come again: the next delivery of it is another. */
   returned: boolean
   /** Who has it; nobody once it is settled, or replaced by another delivery of the same message. */
-  holder: Held | undefined
+  holder: HeldMessages | undefined
 }
 
 /** What is said of one delivery: `+ACK`, `+TERM`, `-NAK`. */

@@ -43,17 +43,17 @@ export interface SenderSettings {
 }
 
 /** One message on its way. */
-interface Entry {
+interface Unconfirmed {
   readonly outgoing: Outgoing
   returned: AmqpReturned | undefined
   settle(sent: Sent): void
 }
 
 /** A channel with confirms. It is never repaired: when it has ended, another takes its place. */
-interface Line {
+interface SendingChannel {
   readonly open: OpenAmqp
   readonly channel: AmqpConfirmChannel
-  readonly entries: Set<Entry>
+  readonly entries: Set<Unconfirmed>
   /** What the server closed it with. */
   error: unknown
   ended: boolean
@@ -68,7 +68,7 @@ const OK: Sent = Object.freeze({ kind: 'ok' })
  */
 export class Sender {
   readonly #settings: SenderSettings
-  #line: Promise<Line> | undefined
+  #line: Promise<SendingChannel> | undefined
   /** The largest message the server takes, once it has said so. */
   #limit = Number.POSITIVE_INFINITY
   #closed = false
@@ -83,7 +83,7 @@ export class Sender {
   }
 
   async send(items: readonly Outgoing[], signal?: AbortSignal): Promise<readonly Sent[]> {
-    let line: Line
+    let line: SendingChannel
     try {
       line = await untilAborted(this.#ready(), signal, () => {
         throw new Unavailable('nobody waits for it any more', { cause: signal!.reason })
@@ -109,7 +109,11 @@ export class Sender {
     if (line !== undefined && !line.ended) await this.#closeChannel(line)
   }
 
-  async #sendOn(line: Line, items: readonly Outgoing[], signal: AbortSignal | undefined): Promise<readonly Sent[]> {
+  async #sendOn(
+    line: SendingChannel,
+    items: readonly Outgoing[],
+    signal: AbortSignal | undefined,
+  ): Promise<readonly Sent[]> {
     const { clock, timeout, where } = this.#settings
     const results: (Sent | undefined)[] = new Array(items.length).fill(undefined)
     const over = new AbortController()
@@ -139,7 +143,7 @@ export class Sender {
     })
   }
 
-  #publish(line: Line, entry: Entry): void {
+  #publish(line: SendingChannel, entry: Unconfirmed): void {
     const { exchange, routingKey, content, properties } = entry.outgoing
     if (content.length > this.#limit) {
       const text = `a message of ${content.length} bytes is larger than the server takes: ${this.#limit}`
@@ -157,7 +161,7 @@ export class Sender {
     }
   }
 
-  #confirmed(line: Line, entry: Entry, error: unknown): void {
+  #confirmed(line: SendingChannel, entry: Unconfirmed, error: unknown): void {
     line.entries.delete(entry)
     const { routingKey, exchange } = entry.outgoing
     const to = `${describe(routingKey)} in exchange ${describe(exchange)}`
@@ -172,20 +176,20 @@ export class Sender {
     } else entry.settle({ kind: 'down', error })
   }
 
-  async #ready(): Promise<Line> {
+  async #ready(): Promise<SendingChannel> {
     if (this.#closed) throw new Unavailable(`${this.#settings.where} was closed`)
     this.#line ??= this.#openLine()
     return await this.#line
   }
 
-  async #openLine(): Promise<Line> {
+  async #openLine(): Promise<SendingChannel> {
     const { amqp, prepare } = this.#settings
     try {
       const open = await amqp.open()
       refuseBlocked(open)
       await prepare(open)
       const channel = await amqp.ask(open, 'to open a channel', open.connection.createConfirmChannel())
-      const line: Line = { open, channel, entries: new Set(), error: undefined, ended: false }
+      const line: SendingChannel = { open, channel, entries: new Set(), error: undefined, ended: false }
       channel.on('error', (error: unknown) => {
         line.error = error
       })
@@ -201,12 +205,12 @@ export class Sender {
     }
   }
 
-  #retire(line: Line): void {
+  #retire(line: SendingChannel): void {
     this.#forget(line)
     this.#closeChannel(line)
   }
 
-  #forget(line: Line): void {
+  #forget(line: SendingChannel): void {
     const current = this.#line
     current?.then(
       (known) => {
@@ -216,7 +220,7 @@ export class Sender {
     )
   }
 
-  async #closeChannel({ channel, open, ended }: Line): Promise<void> {
+  async #closeChannel({ channel, open, ended }: SendingChannel): Promise<void> {
     if (ended || open.lost.aborted) return
     const closing = Promise.resolve()
       .then(() => channel.close())
@@ -225,7 +229,7 @@ export class Sender {
     if (open.blocked === undefined) await this.#settings.amqp.ask(open, 'to close a channel', closing).catch(() => {})
   }
 
-  #whyDown(line: Line, error: unknown): unknown {
+  #whyDown(line: SendingChannel, error: unknown): unknown {
     const { where } = this.#settings
     if (line.open.lost.aborted) return line.open.lost.reason
     const cause = line.error ?? error
@@ -241,7 +245,7 @@ function refuseBlocked({ blocked }: OpenAmqp): void {
 }
 
 /** The oldest that it can be: messages alike share their fate. */
-function matchReturn(line: Line, { fields, properties }: AmqpReturned): void {
+function matchReturn(line: SendingChannel, { fields, properties }: AmqpReturned): void {
   const id = idOf(properties)
   for (const entry of line.entries) {
     const { outgoing, returned } = entry
