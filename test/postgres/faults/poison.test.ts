@@ -57,7 +57,7 @@ describe('poison', { timeout: 120_000 }, () => {
     async (reader) => {
       const events = await t.fill(40)
       const poison = events[11]!
-      const job = { poison: poison.id, relay: { reader, lease: 500, attempts: 3, batch: 10, maxBatch: 10 } }
+      const job = { poison: poison.id, relay: { reader, lease: 500, retry: { attempts: 3 }, batch: 10, maxBatch: 10 } }
       let deaths = 0
       const run = (async () => {
         while ((await state(poison.id)).state !== 'dead') {
