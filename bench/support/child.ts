@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 
-/** Runs a file of bench/ in a process of its own and answers the JSON on its last line. */
+/** Runs a file of bench/ in a process of its own and returns the JSON on its last line. */
 export async function inChild<T>(file: URL, args: readonly string[] = []): Promise<T> {
   const path = fileURLToPath(file)
   // TypeScript is for those who write it: where memory is measured the loader must not be counted.

@@ -1,6 +1,7 @@
 /** Millions of messages through a slow sink: how much memory that takes. Plain JavaScript, see child.ts. */
 import { setImmediate } from 'node:timers/promises'
-import { event, Message, Router, sink } from 'waybill'
+import { event, Message, Router } from 'waybill'
+import { sink } from 'waybill/pipes'
 
 const total = Number(process.argv[2] ?? 5_000_000)
 const Placed = event('order.placed')

@@ -16,6 +16,8 @@ export interface Contestant {
   readonly by: 'relay' | 'bare' | Peer
   readonly relay?: RelayChildOptions['relay']
   readonly warmUp?: number
+  readonly metrics?: boolean
+  readonly tracing?: boolean
   readonly events: number
   /** How many of them it does before the clock begins. */
   readonly cold?: number
@@ -30,7 +32,7 @@ export interface Taken extends Drained {
   readonly serverUs: number
 }
 
-/** What else goes on while it works; answers how to end that. */
+/** What else goes on while it works; returns how to end that. */
 export type Meanwhile = (database: string) => Promise<() => Promise<void>>
 
 /** A server, the peers and the databases of a benchmark. */
@@ -69,9 +71,9 @@ export class Contest {
   }
 
   async drain(contestant: Contestant, database: string, meanwhile?: Meanwhile): Promise<Taken> {
-    const { by, events, cold, relay = {}, warmUp } = contestant
+    const { by, events, cold, relay = {}, warmUp, metrics, tracing } = contestant
     const url = this.server.url(database)
-    const child = this.child(fileOf(by), { url, events, cold, relay, warmUp, mode: 'drain' })
+    const child = this.child(fileOf(by), { url, events, cold, relay, warmUp, metrics, tracing, mode: 'drain' })
     await child.next()
     const end = await meanwhile?.(database)
     const before = cpuOf(this.server.pid) ?? Number.NaN

@@ -12,7 +12,7 @@ export interface Drained {
 }
 
 /**
- * `begin` starts the work and calls `onEvent` for every event; it answers how to finish what is under way. The clock runs
+ * `begin` starts the work and calls `onEvent` for every event; it returns how to finish what is under way. The clock runs
  * from when `cold` events are done: connecting, and the compiler's work, count for nobody.
  */
 export async function drain(

@@ -1,9 +1,13 @@
-/** Our relay as a contestant: everything on that a service would have on, and a publisher that does nothing. */
+/**
+ * Our relay as a contestant, with a publisher that does nothing. Metrics are on, as in a service, unless it is told
+ * otherwise.
+ */
+import * as api from '@opentelemetry/api'
 import pg from 'pg'
 import * as client from 'prom-client'
 import { type Message, Relay, type RelayOptions } from 'waybill'
 import { OK } from 'waybill/adapter'
-import { recordMetrics } from 'waybill/observability'
+import { recordMetrics, useOpenTelemetry } from 'waybill/observability'
 import { postgres } from 'waybill/postgres'
 import { drain } from './pg-drain.ts'
 
@@ -14,11 +18,17 @@ export interface RelayChildOptions {
   readonly relay: Omit<RelayOptions, 'from' | 'to'>
   /** Empties the outbox `warmup`, of this many events, before it is measured: for what takes less than seconds. */
   readonly warmUp?: number
+  /** Off: nobody counts. */
+  readonly metrics?: boolean
+  /** On: traces are asked for, and no SDK is registered that would take them. */
+  readonly tracing?: boolean
 }
 
-const { url, events, cold = 0, relay: options, warmUp = 0 } = JSON.parse(process.argv[2]!) as RelayChildOptions
+const given = JSON.parse(process.argv[2]!) as RelayChildOptions
+const { url, events, cold = 0, relay: options, warmUp = 0, metrics = true, tracing = false } = given
 const pool = new pg.Pool({ connectionString: url, max: 10 })
-recordMetrics({ client: client as never })
+if (metrics) recordMetrics({ client: client as never })
+if (tracing) useOpenTelemetry(api as never)
 
 async function begin(table: string, onEvent: (count: number) => void): Promise<() => Promise<void>> {
   const publish = async (messages: readonly Message[]) => {

@@ -13,7 +13,7 @@ export interface Goal {
   readonly met: boolean
 }
 
-/** What a benchmark answers. */
+/** What a benchmark returns. */
 export interface Report {
   readonly results: readonly Row[]
   readonly goals: readonly Goal[]

@@ -54,11 +54,11 @@ export interface BrokerBench {
   publisher(url: string, tuned: boolean): Publisher
   barePublisher(url: string): Promise<BarePublisher>
   source(url: string, group: string, tuned: boolean): OurSource
-  /** Calls `onEvent` for each message handled; answers how to stop, which acknowledges what is not yet. */
+  /** Calls `onEvent` for each message handled; returns how to stop, which acknowledges what is not yet. */
   bareConsume(url: string, group: string, onEvent: () => void): Promise<() => Promise<unknown>>
 }
 
-/** How much a consumer may have in hand, for all: enough that nobody waits for acks. */
+/** How many unsettled messages a consumer may have, for all: enough that nobody waits for acks. */
 export const ROOM = { concurrency: 1000, take: 1000, buffer: { count: 4000 } } as const
 
 /** Attributes as headers of CloudEvents in binary mode, the same that Waybill sends. */

@@ -104,7 +104,7 @@ async function barePublisher(url: string): Promise<BarePublisher> {
   }
 }
 
-/** Reads a request, and answers it when all of it has come. */
+/** Reads a request, and responds when all of it has come. */
 async function listening(url: string, onBody: (incoming: IncomingMessage, body: Buffer) => number): Promise<Server> {
   const server = createServer((incoming, outgoing) => {
     const chunks: Buffer[] = []
@@ -124,7 +124,7 @@ async function listening(url: string, onBody: (incoming: IncomingMessage, body: 
   return server
 }
 
-/** When all have their answers; kept connections end with those who keep them. */
+/** When all have their responses; kept connections end with those who keep them. */
 async function closed(server: Server): Promise<void> {
   await new Promise((resolve) => server.close(resolve))
 }
@@ -183,7 +183,7 @@ export const httpBench: BrokerBench = {
   name: 'http',
   server: undefined,
   how: {
-    'ours publish': `signed, ${CONNECTIONS} at once over kept connections, to a receiver that answers 204`,
+    'ours publish': `signed, ${CONNECTIONS} at once over kept connections, to a receiver that responds with 204`,
     'bare publish': 'node:http with a list of headers, the same signature, deadline and as many connections',
     'ours consume': `nodeListener, signatures verified, ${2 * CONNECTIONS} connections, answered after the handler`,
     'bare consume': 'node:http, the same signatures and ages verified, bodies limited, answered after the handler',

@@ -29,7 +29,7 @@ interface Unanswered {
 }
 
 /**
- * Not `js.publish`, which makes a timer and a promise for each message: answers come back to an inbox of our own, where
+ * Not `js.publish`, which makes a timer and a promise for each message: replies come back to an inbox of our own, where
  * they are counted by batch. Headers are text that is put together once, as JetStream wants it.
  */
 async function barePublisher(url: string): Promise<BarePublisher> {
@@ -131,7 +131,7 @@ export const natsBench: BrokerBench = {
   server: 'nats',
   how: {
     'ours publish': 'stream on disk, message ids, each answered',
-    'bare publish': 'publish with message ids, answers counted by batch, 2 batches of 1000 unanswered at most',
+    'bare publish': 'publish with message ids, replies counted by batch, 2 batches of 1000 unanswered at most',
     'ours consume': `pull, explicit acks confirmed by batch, ${ROOM.concurrency} at once`,
     'bare consume': `pull of ${ROOM.buffer.count}, type, id and data read, explicit acks, each ${CONFIRMED}th confirmed`,
   },
