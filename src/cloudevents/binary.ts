@@ -52,7 +52,8 @@ export function toBinary(message: Message, prefix = 'ce-', percent: boolean = pr
 
 /**
  * A message from headers (names in any case; values text, UTF-8 bytes as Kafka has them, or AMQP's numbers and
- * booleans) and a body, kept as it is. A content type that the protocol has beside the headers counts.
+ * booleans) and a body, kept as it is. A content type that the protocol has beside the headers counts before the header
+ * `content-type`, and that before an attribute `datacontenttype`.
  * Throws MALFORMED_MESSAGE, naming the attribute.
  */
 export function fromBinary(
@@ -70,6 +71,7 @@ export function fromBinary(
   let time: string | undefined
   if (contentType !== undefined) checkContextValue('datacontenttype', contentType)
   let datacontenttype = contentType
+  let attributed: string | undefined
   let dataschema: string | undefined
   let extensions: Record<string, ExtensionValue> | undefined
   const { meanings, order } = dialectOf(prefix, percent)
@@ -92,6 +94,9 @@ export function fromBinary(
         break
       case 'datacontenttype':
         if (contentType === undefined) datacontenttype = headerText(meaning, given, false)
+        break
+      case CONTENT_ATTRIBUTE:
+        attributed = headerText(meaning, given, percent)
         break
       case 'id':
         id = headerText(meaning, given, percent)
@@ -116,6 +121,7 @@ export function fromBinary(
         extensions[name] = extensionOf(meaning, given, percent)
     }
   }
+  datacontenttype ??= attributed
   if (specversion !== '1.0') malformed('specversion', specversion, '"1.0"')
   // An empty body is data too where bytes are expected, and none where JSON is.
   const absent = body === undefined || body === null || (body.length === 0 && isJsonType(datacontenttype))
@@ -132,17 +138,20 @@ export function fromBinary(
   return new Message(attributes, absent ? '' : body, 'raw')
 }
 
-function extensionOf(meaning: Meaning, given: unknown, percent: boolean): ExtensionValue {
+function extensionOf(meaning: HeaderMeaning, given: unknown, percent: boolean): ExtensionValue {
   if (typeof given !== 'number' && typeof given !== 'boolean') return headerText(meaning, given, percent)
   checkExtension(meaning.name, given)
   return given
 }
 
+/** The content type where it is written as an attribute among others. No extension can have this name. */
+const CONTENT_ATTRIBUTE = '*datacontenttype'
+
 /** What a header means that is no attribute. */
 const NONE = ''
 
 /** One header, and what it said last: most say the same in one message after the other. */
-interface Meaning {
+interface HeaderMeaning {
   readonly header: string
   /** The attribute that the header is of. */
   readonly name: string
@@ -158,9 +167,9 @@ interface Meaning {
 
 /** What is known of the headers of one protocol. */
 interface Dialect {
-  readonly meanings: Map<string, Meaning>
+  readonly meanings: Map<string, HeaderMeaning>
   /** Those of the last message, which the next mostly has in the same order. */
-  readonly order: Meaning[]
+  readonly order: HeaderMeaning[]
 }
 
 // Names are few and come with every message: what each means is found out once, until there are more than anybody means.
@@ -179,15 +188,17 @@ function dialectOf(prefix: string, percent: boolean): Dialect {
   return dialect
 }
 
-function meaningOf(header: string, prefix: string, meanings: Map<string, Meaning>): Meaning {
+function meaningOf(header: string, prefix: string, meanings: Map<string, HeaderMeaning>): HeaderMeaning {
   const lower = header.toLowerCase()
   let name = NONE
   if (lower === CONTENT_TYPE) name = 'datacontenttype'
   else if (hasPrefix(lower, prefix.toLowerCase())) {
     name = lower.slice(prefix.length)
-    if (!HEADER_ATTRIBUTES.has(name)) checkExtensionName(name)
+    if (name === 'datacontenttype') name = CONTENT_ATTRIBUTE
+    else if (!HEADER_ATTRIBUTES.has(name)) checkExtensionName(name)
   }
-  const context = name === 'datacontenttype' || (name !== 'specversion' && HEADER_ATTRIBUTES.has(name))
+  const context =
+    name === 'datacontenttype' || name === CONTENT_ATTRIBUTE || (name !== 'specversion' && HEADER_ATTRIBUTES.has(name))
   const meaning = { header, name, context, last: '', bytes: new Uint8Array(REMEMBERED), length: 0, value: '' }
   if (meanings.size < 1000 && header.length < 64) meanings.set(header, meaning)
   return meaning
@@ -200,7 +211,7 @@ function hasPrefix(header: string, prefix: string): boolean {
   return (prefix === 'cloudevents:' || prefix === 'cloudevents_') && /^cloudevents[:_]/.test(header)
 }
 
-function headerText(meaning: Meaning, given: unknown, percent: boolean): string {
+function headerText(meaning: HeaderMeaning, given: unknown, percent: boolean): string {
   if (given instanceof Uint8Array) {
     if (meaning.length > 0 && sameBytes(given, meaning.bytes, meaning.length)) return meaning.value
     const text = utf8(given) ?? malformed(meaning.name, 'bytes', 'UTF-8 text')
@@ -225,7 +236,7 @@ function headerText(meaning: Meaning, given: unknown, percent: boolean): string 
 /** Longer ones are seldom the same, and would be kept for nothing. */
 const REMEMBERED = 64
 
-function allowedText({ name, context }: Meaning, text: string, percent: boolean): string {
+function allowedText({ name, context }: HeaderMeaning, text: string, percent: boolean): string {
   const value = percent ? percentDecode(name, text) : text
   if (context) checkContextValue(name, value)
   return value

@@ -2,7 +2,7 @@
  * Finds a value inside JSON text, so that the very text can be kept: a parse and a serialisation would round large
  * numbers and reorder keys. In text that is not well-formed what is found means nothing, but the search ends.
  */
-export interface Span {
+export interface JsonSpan {
   /** Where the member's value begins and ends; -1 when there is no such member. */
   from: number
   to: number
@@ -14,8 +14,8 @@ const QUOTE = 34
 const BACKSLASH = 92
 
 /** The value of `name` in the object that begins at `start`. Of several, the last, as with `JSON.parse`. */
-export function memberSpan(text: string, start: number, name: string): Span {
-  const span: Span = { from: -1, to: -1, end: -1 }
+export function memberSpan(text: string, start: number, name: string): JsonSpan {
+  const span: JsonSpan = { from: -1, to: -1, end: -1 }
   let at = skipSpace(text, start + 1)
   while (text.charCodeAt(at) === QUOTE) {
     const afterKey = skipString(text, at)

@@ -8,7 +8,7 @@ import {
 } from '../core/attributes.ts'
 import { encodedData, isJsonType, NOT_JSON, parseJson, utf8 } from '../core/data.ts'
 import { Message, type RawMessage } from '../core/message.ts'
-import { memberSpan, memberStart, type Span, skipSpace } from './json-span.ts'
+import { type JsonSpan, memberSpan, memberStart, skipSpace } from './json-span.ts'
 
 /**
  * CloudEvents 1.0 in JSON: the structured mode, and batches of it. Data that is JSON is embedded as it stands, byte
@@ -19,10 +19,16 @@ export const STRUCTURED_TYPE = 'application/cloudevents+json'
 /** The content type of several events in one body. */
 export const BATCH_TYPE = 'application/cloudevents-batch+json'
 
-/** How a message with this content type carries its event. */
-export function contentMode(contentType: string | undefined): 'structured' | 'batch' | 'binary' {
-  if (contentType === undefined || !/^\s*application\/cloudevents/i.test(contentType)) return 'binary'
-  return /^\s*application\/cloudevents-batch\b/i.test(contentType) ? 'batch' : 'structured'
+/**
+ * How a message with this content type carries its event. `unknown`: structured in a format that is not JSON, such as Avro
+ * or XML, which is not read here.
+ */
+export function contentMode(contentType: string | undefined): 'structured' | 'batch' | 'binary' | 'unknown' {
+  if (contentType === undefined) return 'binary'
+  const found = /^\s*application\/cloudevents(-batch)?(?:\+([^\s;]*))?\s*(?:;|$)/i.exec(contentType)
+  if (found === null) return 'binary'
+  if (found[1] !== undefined) return 'batch'
+  return found[2] === undefined || found[2].toLowerCase() === 'json' ? 'structured' : 'unknown'
 }
 
 // String concatenation and one `JSON.stringify` per attribute: this runs once for each message of a relay.
@@ -93,7 +99,7 @@ export function fromStructured(input: string | Uint8Array): RawMessage {
   return readEvent(members, found(members, text, memberSpan(text, start, 'data')))
 }
 
-/** The events of a batch. One malformed event makes the batch malformed: there is no telling what else is. */
+/** The events of a batch. One malformed event makes the batch malformed: nobody knows what else is. */
 export function fromBatch(input: string | Uint8Array): RawMessage[] {
   const text = textOf(input, 'batch')
   const parsed = parsedOf(text, 'batch')
@@ -131,7 +137,7 @@ interface Data {
   readonly value: unknown
 }
 
-function found(members: Members, text: string, span: Span): Data | undefined {
+function found(members: Members, text: string, span: JsonSpan): Data | undefined {
   return span.from < 0 ? undefined : { text: text.slice(span.from, span.to), value: members['data'] }
 }
 
@@ -202,7 +208,9 @@ function readEvent(members: Members, data: Data | undefined): RawMessage {
 function withData(attributes: Attributes, encoded: unknown, data: Data | undefined): RawMessage {
   if (encoded !== undefined) {
     if (data !== undefined) malformed('data_base64', 'data_base64', 'given instead of data, not with it')
-    return new Message(attributes, fromBase64(encoded), 'raw')
+    // Without a type it would be read as JSON, and these are bytes.
+    const { datacontenttype = 'application/octet-stream' } = attributes
+    return new Message({ ...attributes, datacontenttype }, fromBase64(encoded), 'raw')
   }
   if (data === undefined) return new Message(attributes, '', 'raw')
   const { datacontenttype } = attributes

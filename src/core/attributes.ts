@@ -64,10 +64,45 @@ export function checkContextValue(name: string, value: string): void {
 }
 
 function checkTime(time: unknown): void {
-  if (typeof time !== 'string' || !RFC3339.test(time) || Number.isNaN(Date.parse(time))) {
+  if (typeof time !== 'string' || !RFC3339.test(time) || Number.isNaN(Date.parse(time)) || !isOfCalendar(time)) {
     malformed('time', time, 'an RFC 3339 time')
   }
 }
+
+/** `Date.parse` makes 1 March of 30 February, and midnight of 24 o'clock. */
+function isOfCalendar(time: string): boolean {
+  if (time[11] === '2' && time[12] === '4') return false
+  const day = Number(time.slice(8, 10))
+  if (day <= 28) return true
+  return day <= new Date(Date.UTC(Number(time.slice(0, 4)), Number(time.slice(5, 7)), 0)).getUTCDate()
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what CloudEvents forbids
+const FORBIDDEN = /[\u0000-\u001f\u007f-\u009f\p{Cs}\p{Noncharacter_Code_Point}]/u
+/** All that a URI may hold; what its parts are is for whoever uses it. */
+const URI_REFERENCE = /^(?:[\w\-.~:/?#[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})+$/
+const ABSOLUTE_URI = /^[A-Za-z][A-Za-z0-9+.-]*:/
+
+/**
+ * What CloudEvents asks of values, beyond what is needed to read them. Held against events that are made here; those of
+ * others are taken as they come.
+ */
+export function checkValues(attributes: Attributes): void {
+  const { source, dataschema, extensions } = attributes
+  for (const name of ['id', 'source', 'type', 'subject', 'datacontenttype', 'dataschema'] as const) {
+    const value = attributes[name]
+    if (value !== undefined && FORBIDDEN.test(value)) malformed(name, value, NO_CONTROLS)
+  }
+  for (const name in extensions) {
+    const value = extensions[name]
+    if (typeof value === 'string' && FORBIDDEN.test(value)) malformed(name, value, NO_CONTROLS)
+  }
+  if (!URI_REFERENCE.test(source)) malformed('source', source, 'a URI, or a reference such as /orders, without spaces')
+  if (dataschema !== undefined && !(ABSOLUTE_URI.test(dataschema) && URI_REFERENCE.test(dataschema)))
+    malformed('dataschema', dataschema, 'an absolute URI, such as https://example.com/order.json')
+}
+
+const NO_CONTROLS = 'text without control characters and half characters'
 
 export function missing(name: string): never {
   return malformed(name, undefined, NOT_EMPTY)

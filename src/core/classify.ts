@@ -116,7 +116,8 @@ const ROUTINES: Readonly<Record<string, ErrorKind>> = {
 const SQLSTATE = /^[0-9A-Z]{5}$/
 
 /** Redis says that it is the wrong server, or in no state to take anything. */
-const REDIS_DOWN = /^(LOADING|CLUSTERDOWN|MASTERDOWN|READONLY|NOREPLICAS|MISCONF|OOM|NOAUTH|WRONGPASS|NOPERM)\b/
+const REDIS_DOWN =
+  /^(LOADING|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|BUSY|MASTERDOWN|READONLY|NOREPLICAS|MISCONF|OOM|NOAUTH|WRONGPASS|NOPERM)\b/
 
 /** gRPC UNAVAILABLE. Others (DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED) are transient, as all that is not known. */
 const GRPC_UNAVAILABLE = 14

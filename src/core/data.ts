@@ -3,15 +3,14 @@ import type { Message, RawMessage } from './message.ts'
 import { describe } from './options.ts'
 
 /**
- * How data stands on the wire. A `datacontenttype` that is absent, `application/json`, `text/json` or ends in
- * `+json` means JSON; any other takes a string or bytes as they are. Absent data is the empty text `''`; JSON's
+ * How data stands on the wire. A `datacontenttype` that is absent, or whose subtype is `json` or ends in `+json`, means JSON; any other takes a string or bytes as they are. Absent data is the empty text `''`; JSON's
  * null is the text `'null'`.
  */
 export function isJsonType(contentType: string | undefined): boolean {
   if (contentType === undefined || contentType === 'application/json') return true
   const semicolon = contentType.indexOf(';')
   const type = (semicolon < 0 ? contentType : contentType.slice(0, semicolon)).trim().toLowerCase()
-  return type === 'application/json' || type === 'text/json' || type.endsWith('+json')
+  return type.endsWith('/json') || type.endsWith('+json')
 }
 
 /**
@@ -137,14 +136,14 @@ function nothing(data: unknown): string {
   return data === undefined ? 'undefined' : typeof data === 'object' ? 'an object without JSON' : `a ${typeof data}`
 }
 
-interface Fault {
+interface JsonFault {
   path: string
   what: string
   cause?: unknown
 }
 
 /** Walks as `JSON.stringify` does, to the first thing that makes it fail. */
-function findFault(value: unknown, path: string, above: readonly unknown[]): Fault | undefined {
+function findFault(value: unknown, path: string, above: readonly unknown[]): JsonFault | undefined {
   if (above.length > 500) return { path: '', what: 'is nested too deeply' }
   if (typeof value === 'bigint') return { path, what: 'is a BigInt, which JSON cannot hold' }
   if (typeof value !== 'object' || value === null) return undefined

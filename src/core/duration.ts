@@ -1,7 +1,7 @@
 import { WaybillError } from './errors.ts'
 import { describe } from './options.ts'
 
-/** Milliseconds, or a number with a unit: `'250ms'`, `'30s'`, `'10m'`, `'24h'`, `'7d'`. */
+/** Milliseconds, or a number with a unit: `'250ms'`, `'30s'`, `'10m'`, `'24h'`, `'7d'`. Several as Go has them: `'1m30s'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`
 
 const UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
@@ -25,6 +25,8 @@ export function milliseconds(value: Duration, name = 'duration'): number {
 }
 
 function parse(value: unknown): number {
-  const match = typeof value === 'string' ? /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(value) : null
-  return match ? Number(match[1]) * UNITS[match[2]!]! : Number.NaN
+  if (typeof value !== 'string' || !/^(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+$/.test(value)) return Number.NaN
+  let sum = 0
+  for (const [, count, unit] of value.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)) sum += Number(count) * UNITS[unit!]!
+  return sum
 }

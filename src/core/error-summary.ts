@@ -1,4 +1,4 @@
-import { WaybillError } from './errors.ts'
+import { WaybillError, withoutCode } from './errors.ts'
 import { causesOf, firstOf } from './thrown.ts'
 
 /** Longest error text that is stored with a message or logged. */
@@ -51,17 +51,33 @@ function labelOf(error: Error): string {
 }
 
 function redacted(error: Error): string {
-  const { message } = error
+  // The label in front has the code already.
+  const message = error instanceof WaybillError ? withoutCode(error) : error.message
   const cut = message.length > MAX_READ
   const line = wellFormed(cut ? message.slice(0, MAX_READ) : message)
     .replace(CONTROLS, ' ')
+    .replace(ADDRESS, (url, scheme: string, rest: string, at: number, text: string) => {
+      const end = rest.lastIndexOf('@')
+      if (end >= 0) return `${scheme}…${rest.slice(end)}`
+      // What is cut off may be the rest of its password.
+      return cut && at + url.length === text.length ? `${scheme}…` : url
+    })
+    .replace(NAMED_SECRET, '$1…')
     .trim()
   // Our own errors quote names and attributes, never data; but the text of a Reject is the user's.
   return error instanceof WaybillError ? withoutJson(line) : withoutQuotes(withoutBraces(line), cut)
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what no line and no store should hold
-const CONTROLS = /[\s\u0000-\u001f\u007f-\u009f]+/g
+/** Everything up to its last @ is taken for user and password: people do not always encode the /, ? and # in a password. */
+const ADDRESS = /\b([a-z][a-z0-9+.-]{0,30}:\/\/)(\S+)/gi
+
+/** What follows a name such as `password=`, `sslpassword=`, `AWS_SECRET_ACCESS_KEY: `; in quotes, or up to the next space. */
+const NAMED_SECRET =
+  /((?:password|passwd|passphrase|pwd|secret|token|(?:api|access|private)[_-]?key|authorization|credential|signature(?==)|\bpass(?==))[\w-]{0,20}["']?\s{0,3}[=:]\s{0,3})(?:(?:bearer|basic|digest) )?(?:"[^"]*"?|'[^']*'?|[^\s,;&)]+)/gi
+
+const CONTROLS =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what no line and no store should hold
+  /[\s\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufff9-\ufffb\u{e0000}-\u{e007f}]+/gu
 
 /** Nothing behind a brace or a bracket. */
 function withoutBraces(line: string): string {

@@ -1,4 +1,11 @@
-import { type Attributes, checkAttributes, checkContext, type Extensions, type ExtensionValue } from './attributes.ts'
+import {
+  type Attributes,
+  checkAttributes,
+  checkContext,
+  checkValues,
+  type Extensions,
+  type ExtensionValue,
+} from './attributes.ts'
 import { decodeData } from './data.ts'
 import { WaybillError } from './errors.ts'
 import { uuidv7 } from './id.ts'
@@ -32,7 +39,7 @@ export interface EventKey<Output = unknown> {
 
 /** Also a factory of messages of that version. */
 export interface EventVersion<Input = unknown, Output = Input> extends EventKey<Output> {
-  /** Validates and makes the message now. A schema that answers with a promise is ASYNC_SCHEMA: use `create`. */
+  /** Validates and makes the message now. A schema that returns a promise is ASYNC_SCHEMA: use `create`. */
   (data: Input, options?: MessageOptions): Message<Output>
   /** The same for asynchronous schemas. */
   create(data: Input, options?: MessageOptions): Promise<Message<Output>>
@@ -119,8 +126,9 @@ export function event(type: string, schema?: StandardSchema, options: EventOptio
   checkName(type)
   const where = `event ${describe(type)}`
   checkOptions(where, options, { source: true, dataschema: true })
-  const family: Family = { type, source: options.source ?? `/${type.split('.', 1)[0]}`, dataschema: options.dataschema }
+  const family: Family = { type, source: options.source ?? defaultSource(type), dataschema: options.dataschema }
   checkContext({ id: 'x', ...family })
+  checkValues({ id: 'x', ...family })
   return define(family, [eventSchema(where, 1, schema)])
 }
 
@@ -204,6 +212,7 @@ function compose(family: Family, target: EventSchema, options: MessageOptions | 
     extensions,
   }
   checkAttributes(attributes)
+  checkValues(attributes)
   return attributes
 }
 
@@ -227,6 +236,12 @@ function now(): string {
 }
 
 const MAX_NAME = 255
+
+/** The first part of the type, as a URI can hold it. */
+function defaultSource(type: string): string {
+  const part = type.split('.', 1)[0]!.replace(/\p{Cs}/gu, '\ufffd')
+  return `/${encodeURIComponent(part)}`
+}
 
 function checkName(type: string): void {
   const sound = typeof type === 'string' && type.length > 0 && type.length <= MAX_NAME && !/[\s\p{Cc}]/u.test(type)
@@ -256,7 +271,7 @@ function eventSchema(where: string, version: number, schema: unknown, upcast?: u
   return { version, schema, upcast: upcast as EventSchema['upcast'], extensions }
 }
 
-/** Told when a message is of a version newer than any known here; its data was tried with the newest schema. */
+/** Called when a message is of a version newer than any known here; its data was tried with the newest schema. */
 export type OnNewer = (message: Message, newestKnown: number) => void
 
 /** The message with its data as a value of the target's version. */
@@ -323,7 +338,7 @@ interface Named {
   readonly id: string
 }
 
-/** What the schema makes of `value`; a promise only when the schema answers with one. */
+/** What the schema makes of `value`; a promise only when the schema returns one. */
 function validate(schema: StandardSchema, of: Named, value: unknown, version: number): unknown {
   let result: SchemaResult<unknown> | Promise<SchemaResult<unknown>>
   try {

@@ -5,7 +5,7 @@ export { type Clock, systemClock } from './clock.ts'
 export { decodeData, encodeData, isJsonType } from './data.ts'
 export { type Duration, LONGEST_DELAY, milliseconds } from './duration.ts'
 export { errorSummaries, errorSummary, MAX_ERROR_LENGTH } from './error-summary.ts'
-export { Reject, RetryLater, Unavailable, WaybillError } from './errors.ts'
+export { checkAccess, Reject, RetryLater, startError, Unavailable, WaybillError, withoutCode } from './errors.ts'
 export type { OnNewer } from './event.ts'
 export {
   type EventData,
@@ -16,13 +16,24 @@ export {
   event,
   type MessageOptions,
 } from './event.ts'
+export {
+  GAUGES,
+  type GaugeName,
+  type GaugeSource,
+  type GaugeSubject,
+  type GaugeValue,
+  type Observed,
+  observe,
+  observed,
+} from './gauges.ts'
 export { eventUuid, formatUuid, isUuid, nameUuid, uuidv7 } from './id.ts'
+export { fieldsOf, type LogFields, lineOf, plainText, stackOf } from './log-line.ts'
 export { type Form, isRaw, type Local, local, Message, type RawMessage } from './message.ts'
 export { checkOptions, describe, nearest, type OptionNames, oneOf, wholeNumber } from './options.ts'
 export { patternOf } from './pattern.ts'
-export { promised } from './promised.ts'
 export { type Random, systemRandom } from './random.ts'
 export type { SchemaInput, SchemaIssue, SchemaOutput, SchemaResult, StandardSchema } from './schema.ts'
+export { loggedElsewhere, reportOnStderr } from './stderr.ts'
 export {
   TELEMETRY_NAMES,
   TELEMETRY_PREFIX,
@@ -33,4 +44,15 @@ export {
   warnOnce,
 } from './telemetry.ts'
 export { asError, causesOf, pauseAfter } from './thrown.ts'
-export { aborted, Changes, isThenable, onAbort, promiseOf, untilAborted, Wakeup, withDeadline } from './waiting.ts'
+export {
+  activeTraceparent,
+  type HandledBy,
+  inSpan,
+  type SpanAbout,
+  type Traces,
+  traceBy,
+  traced,
+  traces,
+} from './trace.ts'
+export { aborted, isThenable, Notifier, onAbort, promiseOf, untilAborted, Wakeup, withDeadline } from './waiting.ts'
+export { withoutData } from './without-data.ts'

@@ -19,7 +19,7 @@ const NO_EXTENSIONS: Extensions = Object.freeze({})
  * - `raw`: text or bytes still encoded as `datacontenttype` says;
  * - `json`: JSON text that is known to be well-formed, because a parser or a serialiser has seen it.
  *
- * Unless told, a message made with a string or bytes is `raw` and any other is `value`.
+ * Unless it is given, a message made with a string or bytes is `raw` and any other is `value`.
  */
 export type Form = 'value' | 'raw' | 'json'
 

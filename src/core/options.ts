@@ -77,9 +77,15 @@ function editDistance(a: string, b: string, limit: number): number {
   return row[b.length]!
 }
 
+/** What JSON leaves as it is, and what moves the cursor of a terminal or turns text round. */
+const UNSEEN = /[\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g
+
 /** A value as it may stand in an error: short, and never an object's content. */
 export function describe(value: unknown): string {
-  if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 57)}...` : value)
+  if (typeof value === 'string') {
+    const short = value.length > 60 ? `${value.slice(0, 57)}...` : value
+    return JSON.stringify(short).replace(UNSEEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`)
+  }
   if (value === null || value === undefined) return String(value)
   if (typeof value === 'number' || typeof value === 'boolean' || typeof value === 'bigint') return String(value)
   return Array.isArray(value) ? 'an array' : typeof value === 'function' ? 'a function' : 'an object'

@@ -8,8 +8,8 @@ export interface TelemetryEvents {
   /** A session with a source was opened, or could not be. */
   'flow.opened': { flow: string }
   'flow.open_failed': { flow: string; error: unknown; retryIn: number }
-  /** The right to settle is gone (a lease, a channel, leadership): what was in hand will come again elsewhere. */
-  'flow.lost': { flow: string; inHand: number; reason: unknown }
+  /** The right to settle is gone (a lease, a channel, leadership): what was unsettled will come again elsewhere. */
+  'flow.lost': { flow: string; unsettled: number; reason: unknown }
   /** Taking failed; the flow backs off. */
   'flow.take_failed': { flow: string; error: unknown; retryIn: number }
   'flow.taken': { flow: string; count: number }
@@ -37,13 +37,15 @@ export interface TelemetryEvents {
     type: string
     id: string
     tenant: string | undefined
+    topic?: string | undefined
     settlement: 'done' | 'retry' | 'dead' | 'release'
     dead: boolean
     error: unknown
   }
   /**
-   * Messages of one type and tenant had the same result, in one call of the step or one after the other in next to no
-   * time: what metrics count. Each took `took`, or so long on average.
+   * Messages of one type, tenant and topic had the same result, in one call of the step or one after the other in next to
+   * no time: what metrics count. Each took `took`, or so long on average. A relay's have the `table` they came from, the
+   * topic, and how long after its creation each was published, on the clock of its store.
    */
   'messages.handled': {
     flow: string
@@ -52,6 +54,9 @@ export interface TelemetryEvents {
     result: 'done' | 'retry' | 'dead' | 'release'
     count: number
     took: number
+    table?: string | undefined
+    topic?: string | undefined
+    ages?: readonly number[] | undefined
   }
   /** One message was handled. Published only when somebody listens. `topic` is its routing key or subject, if known. */
   'message.handled': {
@@ -64,7 +69,29 @@ export interface TelemetryEvents {
     tenant: string | undefined
     topic?: string | undefined
     error: unknown
+    /**
+     * Of a relay's: the outbox, where to (`rabbitmq`), when it was created there and what time it is there, and the trace it
+     * belongs to.
+     */
+    table?: string | undefined
+    system?: string | undefined
+    created?: number | undefined
+    storeTime?: number | undefined
+    traceparent?: string | undefined
   }
+  /** A message failed and is tried again. `table`: it stands in this outbox. */
+  'message.retrying': {
+    flow: string
+    type: string
+    id: string
+    error: unknown
+    attempt: number
+    retryIn: number
+    tenant: string | undefined
+    topic?: string | undefined
+    table?: string | undefined
+  }
+  /** A message is put aside for a person. `table`: it stands in this outbox. */
   'message.dead': {
     flow: string
     type: string
@@ -73,6 +100,7 @@ export interface TelemetryEvents {
     attempt: number
     tenant: string | undefined
     topic?: string | undefined
+    table?: string | undefined
   }
   /** A message failed alone, again and again, where others did not: it is charged. */
   'message.suspected': {
@@ -92,8 +120,12 @@ export interface TelemetryEvents {
   'bus.subscriber_failed': { type: string; id: string; error: unknown }
   /** A commit came after its lease on the message, and changed nothing: another has it, or may have it by now. */
   'inbox.fenced': { store: string; key: string }
+  /** A message that this subscriber has handled before: its handler was skipped. */
+  'inbox.duplicate': { subscriber: string; type: string; id: string }
   'worker.started': { worker: string }
   'worker.stopped': { worker: string; took: number }
+  /** A worker has waited for some seconds: for whom or what. Published once, until it goes on. */
+  'worker.waiting': { worker: string; reason: string; waitedFor: number }
   /** A worker ended with an error, and has given back what it had. */
   'worker.failed': { worker: string; error: unknown }
   /** A worker that ended with an error, or could not be started again, is started by its parent after `retryIn`. */
@@ -116,14 +148,21 @@ export interface TelemetryEvents {
     overdue: boolean
     reason: string
   }
-  /** Leases that had run out were taken over: whoever held them died, or was cut off. */
+  /** Leases that had run out were taken over: their holder crashed, or was cut off. */
   'leases.expired': { table: string; count: number }
-  /** Events were committed to an outbox on Redis; `duplicates` were there already and changed nothing. */
-  'outbox.enqueued': { outbox: string; count: number; duplicates: number }
+  /** This process owns a shard of a table from now on. */
+  'relay.leads': { table: string; shard: number; holder: string }
+  /**
+   * Events of one topic were accepted by `enqueue`; `duplicates` were there already and changed nothing. Whether the
+   * transaction commits is not known yet; on Redis it has.
+   */
+  'outbox.enqueued': { table: string; topic: string; count: number; duplicates: number }
   /** What did not belong together in an outbox on Redis was put right. */
-  'outbox.repaired': { outbox: string; restored: number; dropped: number; released: number; headed: number }
+  'outbox.repaired': { table: string; restored: number; dropped: number; released: number; headed: number }
   /** Intents whose time had come were decided, by outcome. */
   'due.decided': { due: string; enqueued: number; already: number; suppressed: number; other: number; failed: number }
+  /** A saga was started; or will be, with the transaction it was started in. */
+  'saga.started': { type: string; id: string; tenant: string | undefined; traceparent: string | undefined }
   /** A step of a saga was called (`call`), and what came of it. One trace per saga: `traceparent` is what it was started with. */
   'saga.step': {
     type: string
@@ -136,6 +175,17 @@ export interface TelemetryEvents {
     took: number
     attempt: number
     error: unknown
+  }
+  /** A message answered a step of a saga. `means`: reply, refused or undone; `changed`: it was not a repeat. */
+  'saga.reply': {
+    type: string
+    id: string
+    tenant: string | undefined
+    traceparent: string | undefined
+    step: string
+    reply: string
+    means: string
+    changed: boolean
   }
   /** A saga has ended: completed, compensated or failed. `took` is the time since it was started. */
   'saga.ended': {
@@ -169,6 +219,21 @@ export interface TelemetryEvents {
   'saga.step_resumed': { step: string; failures: number }
   /** Sagas that have been due for a minute and that nobody claims: unregistered, or `changed` under the same version. */
   'saga.overdue': { definition: string; count: number; registered: boolean; changed: boolean }
+  /** A projector has become the owner of a projection (`order_list_view/1`), and goes on behind `position`. */
+  'projection.owned': { projection: string; epoch: string; position: string }
+  /** A batch was applied, up to `position`: `count` events that it has handlers for, `parked` of them put aside. */
+  'projection.applied': { projection: string; count: number; parked: number; position: string; took: number }
+  /** An event cannot be applied: it is put aside, and later ones of its key wait behind it. */
+  'projection.parked': { projection: string; type: string; position: string; reason: string }
+  /** A parked event was applied, and its key goes on. */
+  'projection.unparked': { projection: string; type: string; position: string; attempts: number }
+  /** A projector's write changed nothing, because another has the projection by now. */
+  'projection.fenced': { projection: string }
+  /**
+   * An open transaction keeps a log back: nobody may read past what it may still write. Published again while it lasts;
+   * `heldFor` 0: it has ended.
+   */
+  'projection.held': { log: string; pid: number | undefined; prepared: string | undefined; heldFor: number }
   /** Something a person should know: a setting that can lose data, a fallback that was taken. */
   warning: { where: string; message: string }
 }
@@ -221,6 +286,7 @@ const names = {
   'settlement.refused': 1,
   'messages.handled': 1,
   'message.handled': 1,
+  'message.retrying': 1,
   'message.dead': 1,
   'message.suspected': 1,
   'ack.failed': 1,
@@ -228,8 +294,10 @@ const names = {
   'router.newer_version': 1,
   'bus.subscriber_failed': 1,
   'inbox.fenced': 1,
+  'inbox.duplicate': 1,
   'worker.started': 1,
   'worker.stopped': 1,
+  'worker.waiting': 1,
   'worker.failed': 1,
   'worker.restarting': 1,
   'task.failed': 1,
@@ -238,10 +306,13 @@ const names = {
   'relay.reader': 1,
   'relay.waiting': 1,
   'leases.expired': 1,
+  'relay.leads': 1,
   'outbox.enqueued': 1,
   'outbox.repaired': 1,
   'due.decided': 1,
+  'saga.started': 1,
   'saga.step': 1,
+  'saga.reply': 1,
   'saga.ended': 1,
   'saga.held': 1,
   'saga.taken_over': 1,
@@ -249,6 +320,12 @@ const names = {
   'saga.step_paused': 1,
   'saga.step_resumed': 1,
   'saga.overdue': 1,
+  'projection.owned': 1,
+  'projection.applied': 1,
+  'projection.parked': 1,
+  'projection.unparked': 1,
+  'projection.fenced': 1,
+  'projection.held': 1,
   warning: 1,
 } satisfies Record<TelemetryName, 1>
 
@@ -259,7 +336,7 @@ export const telemetry = Object.fromEntries(TELEMETRY_NAMES.map((name) => [name,
   readonly [Name in TelemetryName]: TelemetryChannel<Name>
 }
 
-/** Tells a person once per process and place; what repeats is not read. */
+/** Warns once per process and place: a warning that repeats is not read. */
 export function warnOnce(where: string, message: string): void {
   const key = `${where}\0${message}`
   if (warned.has(key)) return

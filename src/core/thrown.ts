@@ -4,7 +4,10 @@ import { Reject, RetryLater, Unavailable, WaybillError } from './errors.ts'
 /** How many errors of a chain of causes are read; the rest says nothing new, and a chain may be a circle. */
 const DEPTH = 8
 
-/** All that is ever read of a foreign error. */
+/** How much of a stack is read, from its end. */
+const MAX_STACK = 20_000
+
+/** All that is ever read of a foreign error, beside its stack. */
 const FIELDS = [
   'name',
   'message',
@@ -43,6 +46,21 @@ export function causesOf(given: unknown): readonly Error[] {
     chain.push(at)
   }
   return chain
+}
+
+/** A line of a stack that names a place. Lines of the message before it may hold anything. */
+const FRAME = /^ {4}at .*(?::\d+:\d+\)?|\(<anonymous>\)|\(native\))$/
+
+/** The lines of an error's stack that say where, without those that say what. */
+export function framesOf(error: Error): readonly string[] {
+  const stack = attempt(() => error.stack)
+  if (typeof stack !== 'string') return []
+  // The message stands before the frames, and may look like one.
+  const from = stack.indexOf(error.message)
+  const after = from < 0 ? stack : stack.slice(from + error.message.length)
+  const lines = after.slice(-MAX_STACK).split('\n')
+  const last = lines.findLastIndex((line) => !FRAME.test(line))
+  return lines.slice(last + 1)
 }
 
 /** How long a try after this error is in vain, in milliseconds: what an Unavailable says. */
@@ -121,7 +139,9 @@ function sameClass(given: object, text: string, options: { cause?: unknown }): E
     const later = attempt(() => new RetryLater(Number(Reflect.get(given, 'delay')), text, { ...options, charged }))
     if (later instanceof RetryLater) return later
   }
-  return is(WaybillError) ? new WaybillError('UNREADABLE', text, options) : new Error(text, options)
+  if (!is(WaybillError)) return new Error(text, options)
+  const code = attempt(() => Reflect.get(given, 'code'))
+  return new WaybillError(typeof code === 'string' ? code : 'UNREADABLE', text, options)
 }
 
 /** What it was is not shown: a thrown text may be the data itself. */

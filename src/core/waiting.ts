@@ -138,7 +138,7 @@ export class Wakeup {
 }
 
 /** Waits for conditions, which are checked again on every `notify`. */
-export class Changes {
+export class Notifier {
   readonly #watchers = new Set<() => void>()
 
   readonly notify = (): void => {

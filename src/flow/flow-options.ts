@@ -81,12 +81,23 @@ export interface FlowSettings {
   random?: Random
 }
 
+/** The outbox a flow reads, as metrics name it. */
+export interface FromOutbox {
+  readonly table: string
+  /** Whether its step publishes. One that only moves events to another table is not counted as such. */
+  readonly publishes: boolean
+  /** Where to: `system` of the publisher. */
+  readonly system?: string | undefined
+}
+
 /** A flow: where messages come from, what is done with each, and how. */
 export interface FlowOptions<D extends Delivery<Message>> extends FlowSettings {
   name: string
   from: Source<D>
   step: Step<D>
   phase?: Phase
+  /** What a relay says of where its messages come from. */
+  outbox?: FromOutbox
 }
 
 export const FLOW_SETTINGS: OptionNames<FlowSettings> = {
@@ -112,7 +123,7 @@ export interface FlowLimits {
   /** How many to ask for at first, and at most. */
   readonly take: number
   readonly most: number
-  /** How many of one key are worth having in hand. A step that takes runs of a key can do with all of them. */
+  /** How many of one key are worth buffering. A step that takes runs of a key can use all of them. */
   readonly enough: number
   readonly poll: { readonly base: number; readonly max: number }
   readonly grace: number
@@ -123,7 +134,7 @@ export interface FlowLimits {
 
 export function flowLimits<D extends Delivery<Message>>(options: FlowOptions<D>): FlowLimits {
   const where = `flow ${options?.name}`
-  checkOptions(where, options, { name: true, from: true, step: true, phase: true, ...FLOW_SETTINGS })
+  checkOptions(where, options, { name: true, from: true, step: true, phase: true, outbox: true, ...FLOW_SETTINGS })
   checkOptions(`${where}: buffer`, options.buffer, { count: true, bytes: true })
   checkSource(where, options.from)
   const size = batchSize(where, options.step)

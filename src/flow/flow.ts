@@ -1,9 +1,9 @@
 import {
   asError,
-  Changes,
   describe,
   errorSummary,
   type Message,
+  Notifier,
   onAbort,
   pauseAfter,
   telemetry,
@@ -13,15 +13,22 @@ import {
   withDeadline,
 } from '../core/index.ts'
 import { isMessage } from '../core/message.ts'
-import { type FlowLimits, type FlowOptions, flowLimits, type Step, type Tally } from './flow-options.ts'
-import { Pump } from './pump.ts'
+import { Dispatcher } from './dispatcher.ts'
+import {
+  type FlowLimits,
+  type FlowOptions,
+  type FromOutbox,
+  flowLimits,
+  type Step,
+  type Tally,
+} from './flow-options.ts'
 import type { Delivery, Session, Source, SourceFeatures } from './source.ts'
 import type { Status } from './status.ts'
 import { Task } from './task.ts'
 import { Window } from './window.ts'
 import { type Phase, Worker } from './worker.ts'
 
-/** How long a handler that was told to give up may take to do so before its message is given back regardless. */
+/** How long a handler that was asked to stop may take to do so before its message is released regardless. */
 const ABORT_GRACE = 1000
 
 /** While crowded keys are left out, others that may have come are looked for this often. Milliseconds. */
@@ -29,7 +36,7 @@ const LOOK_PAST_CROWDED = 50
 
 interface Open<D extends Delivery<Message>> {
   readonly session: Session<D>
-  readonly pump: Pump<D>
+  readonly dispatcher: Dispatcher<D>
 }
 
 /**
@@ -47,8 +54,9 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   readonly #features: SourceFeatures
   readonly #step: Step<D>
   readonly #limits: FlowLimits
+  readonly #outbox: FromOutbox | undefined
   readonly #window: Window
-  readonly #changes = new Changes()
+  readonly #changes = new Notifier()
   #open: Open<D> | undefined
 
   constructor(options: FlowOptions<D>) {
@@ -59,6 +67,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     this.#from = options.from
     this.#features = options.from.features ?? {}
     this.#step = options.step
+    this.#outbox = options.outbox
     this.#window = new Window(this.#limits.window)
   }
 
@@ -73,44 +82,56 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     this.#open ??= await this.#openSession(new AbortController().signal)
     const open = this.#open
     if (open === undefined) return { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
-    const { session, pump } = open
-    const before = { ...pump.hand.tally }
-    const renewal = await this.#renewal(session, pump)
+    const { session, dispatcher } = open
+    const before = { ...dispatcher.unsettled.tally }
+    const renewal = await this.#renewal(session, dispatcher)
     try {
-      pump.breaker.probe()
-      pump.hand.beginTake()
+      dispatcher.breaker.probe()
+      dispatcher.unsettled.beginTake()
       let taken: readonly D[] = []
       try {
         taken = this.#checked(
           await session.take({ count: this.#limits.count, bytes: this.#limits.bytes }, session.lost),
         )
       } finally {
-        pump.accept(taken)
+        dispatcher.accept(taken)
       }
       await this.#changes.until(
-        () => pump.hand.count === 0 || session.lost.aborted || (pump.breaker.paused && pump.inFlight === 0),
+        () =>
+          dispatcher.unsettled.count === 0 ||
+          session.lost.aborted ||
+          (dispatcher.breaker.paused && dispatcher.inFlight === 0),
       )
-      pump.hand.giveBack()
-      await pump.hand.flushed()
+      dispatcher.unsettled.releaseWaiting()
+      await dispatcher.unsettled.flushed()
     } finally {
-      pump.quiet()
+      dispatcher.quiet()
       await this.#bounded(renewal?.stop(), ABORT_GRACE)
     }
     if (session.lost.aborted && this.#open === open) {
       this.#open = undefined
-      await this.#drain(session, pump)
+      await this.#drain(session, dispatcher)
     }
-    return difference(pump.hand.tally, before)
+    return difference(dispatcher.unsettled.tally, before)
   }
 
   override status(): Status {
-    const unsettled = this.#open?.pump.hand.count
+    const unsettled = this.#open?.dispatcher.unsettled.count
     return unsettled === undefined ? super.status() : { ...super.status(), unsettled }
+  }
+
+  /** Whether it has the right to settle what it takes, as far as it knows. */
+  get holds(): boolean {
+    return this.#open !== undefined && !this.#open.session.lost.aborted
   }
 
   /** Gives back the session that `runOnce` has left open for the next round. */
   async rest(): Promise<void> {
     if (!this.started) await this.ended()
+  }
+
+  protected override async launch(signal: AbortSignal): Promise<void> {
+    await this.#from.check?.(signal)
   }
 
   protected override async run(signal: AbortSignal): Promise<void> {
@@ -133,14 +154,14 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         await this.clock.sleep(this.#limits.poll.base, signal)
         continue
       }
-      const { session, pump } = this.#open
-      await this.#work(session, pump, signal)
+      const { session, dispatcher } = this.#open
+      await this.#work(session, dispatcher, signal)
       this.#open = undefined
       if (signal.aborted) return
       // These were of the session.
       for (const cause of ['take', 'breaker', 'settle', 'aside']) this.condition.clear(cause)
       // One that is lost again and again without having moved anything must not be opened in a hot loop.
-      failures = pump.hand.tally.done > 0 ? 1 : failures + 1
+      failures = dispatcher.unsettled.tally.done > 0 ? 1 : failures + 1
       const retryIn = this.#limits.retry.outage(failures)
       this.condition.hinder('open', 'failing', errorSummary(session.lost.reason), retryIn)
       await this.clock.sleep(retryIn, signal)
@@ -150,7 +171,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   protected override async ended(): Promise<void> {
     const open = this.#open
     this.#open = undefined
-    if (open !== undefined) await this.#drain(open.session, open.pump)
+    if (open !== undefined) await this.#drain(open.session, open.dispatcher)
   }
 
   async #openSession(signal: AbortSignal): Promise<Open<D> | undefined> {
@@ -162,9 +183,10 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     const session = await opening
     if (session === undefined) return undefined
     telemetry['flow.opened'].publish({ flow: this.name })
-    if (session.cautious) this.#window.narrow()
-    const pump = new Pump(session, {
+    if (session.afterCrash) this.#window.narrow()
+    const dispatcher = new Dispatcher(session, {
       flow: this.name,
+      outbox: this.#outbox,
       step: this.#step,
       timeout: this.#limits.timeout,
       concurrency: this.#limits.concurrency,
@@ -178,28 +200,28 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       condition: this.condition,
       changes: this.#changes,
     })
-    return { session, pump }
+    return { session, dispatcher }
   }
 
-  async #work(session: Session<D>, pump: Pump<D>, signal: AbortSignal): Promise<void> {
+  async #work(session: Session<D>, dispatcher: Dispatcher<D>, signal: AbortSignal): Promise<void> {
     const over = AbortSignal.any([signal, session.lost])
     // At once: nothing goes out after a stop.
-    const forget = onAbort(signal, () => pump.close())
-    const renewal = await this.#renewal(session, pump)
-    await this.#answered(this.#takeAll(session, pump, over), over)
+    const forget = onAbort(signal, () => dispatcher.close())
+    const renewal = await this.#renewal(session, dispatcher)
+    await this.#answered(this.#takeAll(session, dispatcher, over), over)
     // The flow outlives its sessions: each that was lost would stay in memory with it.
     forget()
-    await this.#drain(session, pump)
+    await this.#drain(session, dispatcher)
     await this.#bounded(renewal?.stop(), ABORT_GRACE)
   }
 
-  async #renewal(session: Session<D>, pump: Pump<D>): Promise<Task | undefined> {
+  async #renewal(session: Session<D>, dispatcher: Dispatcher<D>): Promise<Task | undefined> {
     const { extendEvery } = session
     if (session.extend === undefined || extendEvery === undefined) return undefined
     const renewal = new Task({
       name: `${this.name}: extend`,
       every: extendEvery,
-      run: async (): Promise<unknown> => session.extend!(pump.deliveries),
+      run: async (): Promise<unknown> => session.extend!(dispatcher.deliveries),
       // The right runs out while we wait: a failed renewal is tried again no later than the next would have been.
       backoff: { min: extendEvery, max: extendEvery, jitter: 0 },
       clock: this.clock,
@@ -207,31 +229,31 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     return renewal.start()
   }
 
-  async #takeAll(session: Session<D>, pump: Pump<D>, over: AbortSignal): Promise<void> {
-    const { hand } = pump
+  async #takeAll(session: Session<D>, dispatcher: Dispatcher<D>, over: AbortSignal): Promise<void> {
+    const { unsettled } = dispatcher
     let ask = Math.min(this.#limits.take, this.#limits.most)
     let idle = this.#limits.poll.base
     const room = (): boolean => {
-      if (hand.full || hand.refusing) return false
-      const free = this.#limits.count - hand.count
+      if (unsettled.full || unsettled.refusing) return false
+      const free = this.#limits.count - unsettled.count
       // Not for one or two at a time while there is work: a take costs a round trip.
-      return free >= Math.min(ask, this.#limits.count >> 1) || pump.hungry
+      return free >= Math.min(ask, this.#limits.count >> 1) || dispatcher.hungry
     }
     let unproven = true
     for (let failures = 0; !over.aborted; ) {
       if (!room()) await this.#changes.until(room, over)
       if (over.aborted) return
-      const count = Math.min(ask, this.#limits.count - hand.count)
+      const count = Math.min(ask, this.#limits.count - unsettled.count)
       let taken: readonly D[] = []
       let useful = false
       let without = false
       const began = this.clock.monotonic()
       try {
-        hand.beginTake()
+        unsettled.beginTake()
         try {
-          const next = Math.min(ask * 2, this.#limits.most)
-          const demand = { count, bytes: this.#limits.bytes - hand.bytes, next }
-          const crowded = this.#features.leavesOut ? hand.lanes.crowded : undefined
+          const prefetch = Math.min(ask * 2, this.#limits.most)
+          const demand = { count, bytes: this.#limits.bytes - unsettled.bytes, prefetch }
+          const crowded = this.#features.leavesOut ? unsettled.queue.crowded : undefined
           without = crowded !== undefined
           taken = this.#checked(
             await session.take(crowded === undefined ? demand : { ...demand, without: new Set(crowded) }, over),
@@ -239,13 +261,13 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
           if (unproven) this.#proven(over)
           unproven = false
         } finally {
-          if (over.aborted) pump.close()
-          useful = pump.accept(taken)
+          if (over.aborted) dispatcher.close()
+          useful = dispatcher.accept(taken)
         }
-        if (taken.length === 0 && without) await this.#untilUncrowded(pump, this.clock.monotonic() - began, over)
+        if (taken.length === 0 && without) await this.#untilUncrowded(dispatcher, this.clock.monotonic() - began, over)
         else if (taken.length === 0 && !over.aborted) await (session.wait?.(idle, over) ?? this.clock.sleep(idle, over))
         // Others of a key that stands still, given back at once: the source would give them again, and again.
-        else if (!useful && hand.hasAside) await this.clock.sleep(idle, over)
+        else if (!useful && unsettled.hasAside) await this.clock.sleep(idle, over)
         failures = 0
       } catch (error) {
         if (over.aborted) return
@@ -258,7 +280,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
         continue
       }
       if (taken.length === 0) {
-        if (idle === this.#limits.poll.max && hand.count === 0) pump.breaker.nothingToProve()
+        if (idle === this.#limits.poll.max && unsettled.count === 0) dispatcher.breaker.nothingToProve()
         idle = Math.min(idle * 2, this.#limits.poll.max)
         continue
       }
@@ -271,11 +293,11 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
 
   /**
    * Nothing is there but keys of which enough is here. The source would say at once that there is something, and each take
-   * passes over all of it: so not before their lanes have emptied, or others may have come.
+   * passes over all of it: so not before their queues have emptied, or others may have come.
    */
-  async #untilUncrowded({ hand }: Pump<D>, took: number, over: AbortSignal): Promise<void> {
+  async #untilUncrowded({ unsettled }: Dispatcher<D>, took: number, over: AbortSignal): Promise<void> {
     const pause = Math.min(this.#limits.poll.base, Math.max(LOOK_PAST_CROWDED, 4 * took))
-    await this.#within(pause, () => hand.lanes.crowded === undefined, over)
+    await this.#within(pause, () => unsettled.queue.crowded === undefined, over)
   }
 
   /** A take succeeded: the source is there, and whatever was wrong with it is over. */
@@ -293,26 +315,30 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       throw new WaybillError('BAD_SOURCE', text)
     }
     if (taken.every(isDelivery)) return taken
-    warnOnce(`flow ${this.name}`, `source ${this.#from.name} gave what is no delivery; it is passed over`)
+    warnOnce(
+      `flow ${this.name}`,
+      `source ${this.#from.name} returned something that is not a delivery; it is passed over`,
+    )
     return taken.filter(isDelivery)
   }
 
   /**
-   * What has not gone out is given back at once; what is in flight may finish within the grace period, is then told to
-   * give up, and then given back. A stop ends even where a server has stopped answering: what the source could not be
-   * told, it will find out.
+   * What has not gone out is given back at once; what is in flight may finish within the grace period, is then asked to
+   * stop, and then given back. A stop ends even where a server has stopped answering: what could not be settled is
+   * redelivered.
    */
-  async #drain(session: Session<D>, pump: Pump<D>): Promise<void> {
-    pump.close()
-    if (pump.inFlight > 0) await this.#within(this.#limits.grace, () => pump.inFlight === 0 || session.lost.aborted)
-    pump.abort(new DOMException(`${this.name} is stopping`, 'AbortError'))
-    if (pump.inFlight > 0) await this.#within(ABORT_GRACE, () => pump.inFlight === 0)
-    pump.abandon()
+  async #drain(session: Session<D>, dispatcher: Dispatcher<D>): Promise<void> {
+    dispatcher.close()
+    if (dispatcher.inFlight > 0)
+      await this.#within(this.#limits.grace, () => dispatcher.inFlight === 0 || session.lost.aborted)
+    dispatcher.abort(new DOMException(`${this.name} is stopping`, 'AbortError'))
+    if (dispatcher.inFlight > 0) await this.#within(ABORT_GRACE, () => dispatcher.inFlight === 0)
+    dispatcher.abandon()
     const began = this.clock.monotonic()
-    await this.#bounded(pump.hand.flushed(), this.#limits.grace)
-    pump.hand.lastTry()
-    await this.#bounded(pump.hand.flushed(), ABORT_GRACE)
-    pump.end()
+    await this.#bounded(dispatcher.unsettled.flushed(), this.#limits.grace)
+    dispatcher.unsettled.lastTry()
+    await this.#bounded(dispatcher.unsettled.flushed(), ABORT_GRACE)
+    dispatcher.end()
     // Of a session that is lost there is nothing to give back, and what it waits for may hang.
     const left = session.lost.aborted ? 0 : this.#limits.grace - (this.clock.monotonic() - began)
     await this.#bounded(this.#close(session), Math.max(ABORT_GRACE, left))
@@ -332,7 +358,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
     if (work !== undefined) await withDeadline(work, ms, this.clock, () => {})
   }
 
-  /** Waits for `work`; once `signal` aborts not for long. Answers whether it came to its end. */
+  /** Waits for `work`; once `signal` aborts not for long. Returns whether it came to its end. */
   async #answered(work: Promise<unknown>, signal: AbortSignal): Promise<boolean> {
     const ending = work.then(() => true)
     const inTime = await untilAborted<boolean>(ending, signal, () => false)

@@ -9,7 +9,7 @@ export type {
   Step,
   Tally,
 } from './flow-options.ts'
-export { Lease } from './lease.ts'
+export { Lease, safeUntil } from './lease.ts'
 export {
   type FinitePipe,
   fromIterable,
@@ -32,12 +32,13 @@ export {
   type PublishFunction,
   publisherOf,
 } from './publisher.ts'
-export { checkRetry, mergedRetry, RETRY_DEFAULTS, type RetryOptions } from './retry-policy.ts'
+export { checkRetry, crashReason, mergedRetry, RETRY_DEFAULTS, type RetryOptions } from './retry-policy.ts'
 export { type RunOptions, run, shutdownSignal } from './run.ts'
 export {
   type Delivery,
   type Demand,
   DONE,
+  decodedMessage,
   RELEASE,
   type Session,
   type Settled,

@@ -3,6 +3,11 @@ import type { Clock } from '../core/index.ts'
 /** How much of a lease a session counts on: clocks run at different speeds, and requests take time to arrive. */
 const SAFE = 0.9
 
+/** Until when a lease of `ms` that was asked for then may be counted on. */
+export function safeUntil(asked: number, ms: number): number {
+  return asked + ms * SAFE
+}
+
 /**
  * Until when what a session holds is certainly its own, by this process's clock. The server's lease begins after the
  * request was sent and ends after this one, so a session falls silent before another can take over. Times are those at
@@ -36,7 +41,7 @@ export class Lease {
   }
 
   claimed(asked: number): void {
-    this.#claimed = Math.min(this.#claimed, asked + this.#ms * SAFE)
+    this.#claimed = Math.min(this.#claimed, safeUntil(asked, this.#ms))
   }
 
   /** Until it has succeeded, what was claimed before ends when it would have. */
@@ -47,6 +52,6 @@ export class Lease {
   }
 
   renewed(asked: number, some: boolean): void {
-    this.#renewed = some ? asked + this.#ms * SAFE : Number.POSITIVE_INFINITY
+    this.#renewed = some ? safeUntil(asked, this.#ms) : Number.POSITIVE_INFINITY
   }
 }

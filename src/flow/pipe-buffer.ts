@@ -1,3 +1,4 @@
+import { Fifo } from '../core/fifo.ts'
 import { describe, type Message, warnOnce } from '../core/index.ts'
 import { isMessage } from '../core/message.ts'
 import type { Delivery, Demand, Session, Settled, Source } from './source.ts'
@@ -31,16 +32,15 @@ interface PipeDelivery<M extends Message> extends Delivery<M> {
   readonly entry: BufferedMessage<M>
 }
 
-/** What can be taken: what was given back, in its old order, and then what is new. */
-export class Stock<M extends Message> {
+/** What can be taken: first what was given back, in its old order, then what is new. */
+export class PipeBuffer<M extends Message> {
   readonly dead: GivenUp<M>[] = []
-  /** Given and not yet settled. */
-  inHand = 0
+  /** How many were given and are not settled. */
+  unsettled = 0
   onChange: () => void = () => {}
   #returned: BufferedMessage<M>[] = []
   #sorted = true
-  #fresh: BufferedMessage<M>[] = []
-  #head = 0
+  readonly #fresh = new Fifo<BufferedMessage<M>>()
   #sequence = 0
   readonly #name: string
 
@@ -49,13 +49,13 @@ export class Stock<M extends Message> {
   }
 
   get size(): number {
-    return this.#returned.length + this.#fresh.length - this.#head
+    return this.#returned.length + this.#fresh.size
   }
 
   /** What is no message is passed over: it costs nobody but itself. */
   add(message: M): void {
     if (!isMessage(message)) {
-      warnOnce(`pipe ${this.#name}`, `it was given ${describe(message)} in place of a message; that is passed over`)
+      warnOnce(`pipe ${this.#name}`, `${describe(message)} is not a message; it is passed over`)
       return
     }
     this.#fresh.push({ sequence: this.#sequence++, message, attempts: 0 })
@@ -63,14 +63,14 @@ export class Stock<M extends Message> {
   }
 
   giveBack(entry: BufferedMessage<M>): void {
-    this.inHand--
+    this.unsettled--
     this.#returned.push(entry)
     this.#sorted = false
     this.onChange()
   }
 
   forget(): void {
-    this.inHand--
+    this.unsettled--
     this.onChange()
   }
 
@@ -85,47 +85,48 @@ export class Stock<M extends Message> {
       this.#drop()
       taken.push({ message: entry.message, key: entry.message.key, attempts: entry.attempts, size, entry })
     }
-    this.inHand += taken.length
+    this.unsettled += taken.length
     return taken
   }
 
   #peek(): BufferedMessage<M> | undefined {
     if (!this.#sorted) this.#returned.sort((a, b) => b.sequence - a.sequence)
     this.#sorted = true
-    return this.#returned.at(-1) ?? this.#fresh[this.#head]
+    return this.#returned.at(-1) ?? this.#fresh.peek()
   }
 
   #drop(): void {
-    if (this.#returned.pop() !== undefined) return
-    this.#head++
-    if (this.#head < 1024 || this.#head * 2 < this.#fresh.length) return
-    this.#fresh = this.#fresh.slice(this.#head)
-    this.#head = 0
+    if (this.#returned.pop() === undefined) this.#fresh.shift()
   }
 }
 
-/** Called before each take, to put more into the stock if it can. */
+/** Called before each take, to put more into the buffer if it can. */
 export type Fill = (demand: Demand, signal: AbortSignal) => void | Promise<void>
 
-export function pipe<M extends Message>(name: string, stock: Stock<M>, fill: Fill, wait?: Session['wait']): Pipe<M> {
+export function pipe<M extends Message>(
+  name: string,
+  buffer: PipeBuffer<M>,
+  fill: Fill,
+  wait?: Session['wait'],
+): Pipe<M> {
   return {
     name,
     features: {},
-    dead: stock.dead,
-    open: async () => new PipeSession(stock, fill, wait),
+    dead: buffer.dead,
+    open: async () => new PipeSession(buffer, fill, wait),
   }
 }
 
 class PipeSession<M extends Message> implements Session<PipeDelivery<M>> {
   readonly lost = new AbortController().signal
   readonly wait?: (ms: number, signal: AbortSignal) => Promise<void>
-  readonly #stock: Stock<M>
+  readonly #buffer: PipeBuffer<M>
   readonly #fill: Fill
-  readonly #inHand = new Set<PipeDelivery<M>>()
+  readonly #unsettled = new Set<PipeDelivery<M>>()
   #closed = false
 
-  constructor(stock: Stock<M>, fill: Fill, wait: Session['wait']) {
-    this.#stock = stock
+  constructor(buffer: PipeBuffer<M>, fill: Fill, wait: Session['wait']) {
+    this.#buffer = buffer
     this.#fill = fill
     if (wait !== undefined) this.wait = wait
   }
@@ -134,15 +135,15 @@ class PipeSession<M extends Message> implements Session<PipeDelivery<M>> {
     if (signal.aborted) return []
     await this.#fill(demand, signal)
     if (signal.aborted || this.#closed) return []
-    const taken = this.#stock.take(demand)
-    for (const delivery of taken) this.#inHand.add(delivery)
+    const taken = this.#buffer.take(demand)
+    for (const delivery of taken) this.#unsettled.add(delivery)
     return taken
   }
 
   async settle(batch: readonly Settled<PipeDelivery<M>>[]): Promise<number> {
     let stale = 0
     for (const [delivery, settlement] of batch) {
-      if (!this.#inHand.delete(delivery)) {
+      if (!this.#unsettled.delete(delivery)) {
         stale++
         continue
       }
@@ -151,17 +152,17 @@ class PipeSession<M extends Message> implements Session<PipeDelivery<M>> {
       entry.attempts = delivery.attempts
       if (settlement.kind === 'retry' && settlement.charged) entry.attempts++
       if (settlement.kind === 'dead') {
-        this.#stock.dead.push({ message: entry.message, attempts: entry.attempts + 1, reason: settlement.reason })
+        this.#buffer.dead.push({ message: entry.message, attempts: entry.attempts + 1, reason: settlement.reason })
       }
-      if (settlement.kind === 'done' || settlement.kind === 'dead') this.#stock.forget()
-      else this.#stock.giveBack(entry)
+      if (settlement.kind === 'done' || settlement.kind === 'dead') this.#buffer.forget()
+      else this.#buffer.giveBack(entry)
     }
     return stale
   }
 
   async close(): Promise<void> {
     this.#closed = true
-    for (const { entry } of this.#inHand) this.#stock.giveBack(entry)
-    this.#inHand.clear()
+    for (const { entry } of this.#unsettled) this.#buffer.giveBack(entry)
+    this.#unsettled.clear()
   }
 }

@@ -13,7 +13,7 @@ import {
   untilAborted,
   WaybillError,
 } from '../core/index.ts'
-import { type Pipe, pipe, Stock } from './pipe-buffer.ts'
+import { type Pipe, PipeBuffer, pipe } from './pipe-buffer.ts'
 import { checkOutcomes, OK, type Outcome, outcomeOf, type Publisher } from './publisher.ts'
 import type { Demand } from './source.ts'
 
@@ -26,18 +26,18 @@ export type Generate<M extends Message> = (
 ) => Iterable<M> | undefined | Promise<Iterable<M> | undefined>
 
 /**
- * A source from a function that is asked for up to `demand.count` messages whenever there is room. When it answers
+ * A source from a function that is asked for up to `demand.count` messages whenever there is room. When it returns
  * none, the flow waits longer and longer before it asks again; when it throws, the flow backs off. More than was asked
  * for is kept for the next time.
  */
 export function generate<M extends Message>(name: string, next: Generate<M>): Pipe<M> {
-  const stock = new Stock<M>(name)
+  const buffer = new PipeBuffer<M>(name)
   let asking: Promise<void> | undefined
   const ask = async (demand: Demand, signal: AbortSignal): Promise<void> => {
-    for (const message of (await next(demand, signal)) ?? []) stock.add(message)
+    for (const message of (await next(demand, signal)) ?? []) buffer.add(message)
   }
-  return pipe(name, stock, async (demand, signal) => {
-    if (stock.size > 0) return
+  return pipe(name, buffer, async (demand, signal) => {
+    if (buffer.size > 0) return
     // Not within `ask`: what throws at once has ended before it is kept here.
     asking ??= ask(demand, signal).finally(() => {
       asking = undefined
@@ -62,11 +62,11 @@ export function fromIterable<M extends Message>(
   options: { clock?: Clock } = {},
 ): FinitePipe<M> {
   checkOptions(`pipe ${name}`, options, { clock: true })
-  const reader = new Reader<M>(name, from)
+  const reader = new IterableReader<M>(name, from)
   return Object.assign(
     pipe(
       name,
-      reader.stock,
+      reader.buffer,
       (demand) => reader.fill(demand.count),
       (ms, signal) => reader.more(ms, signal, options.clock ?? systemClock),
     ),
@@ -74,7 +74,7 @@ export function fromIterable<M extends Message>(
   )
 }
 
-/** What a sink answers: nothing when all of it arrived, or one outcome per message. */
+/** What a sink returns: nothing when all of it arrived, or one outcome per message. */
 export type Sink = (
   messages: readonly RawMessage[],
   signal: AbortSignal,
@@ -106,8 +106,8 @@ export function sink(write: Sink, options: { name?: string; ordered?: boolean; c
 }
 
 /** Reads an iterable ahead, as far as the last take asked for. */
-class Reader<M extends Message> {
-  readonly stock: Stock<M>
+class IterableReader<M extends Message> {
+  readonly buffer: PipeBuffer<M>
   readonly ended: Promise<void>
   readonly #iterator: Iterator<M> | AsyncIterator<M>
   readonly #sync: boolean
@@ -122,33 +122,34 @@ class Reader<M extends Message> {
     const iterator = given?.[Symbol.asyncIterator]?.() ?? given?.[Symbol.iterator]?.()
     if (iterator === undefined) throw new WaybillError('INVALID_OPTION', `pipe ${name}: what was given is no iterable`)
     this.#iterator = iterator
-    this.stock = new Stock(name)
+    this.buffer = new PipeBuffer(name)
     this.#sync = given?.[Symbol.asyncIterator] === undefined
     this.ended = new Promise((resolve, reject) => {
-      this.stock.onChange = () => {
+      this.buffer.onChange = () => {
         for (const wake of this.#waiting) wake()
-        if (!this.#exhausted || this.stock.size > 0 || this.stock.inHand > 0) return
+        if (!this.#exhausted || this.buffer.size > 0 || this.buffer.unsettled > 0) return
         if (this.#failure === undefined) resolve()
         else reject(this.#failure.error)
       }
     })
-    this.ended.catch(() => {}) // whoever asks is told; it must not also end the process
+    this.ended.catch(() => {}) // whoever awaits it gets the error; it must not also end the process
   }
 
   async fill(want: number): Promise<void> {
     this.#want = want
     if (this.#sync) this.#readSync(this.#iterator as Iterator<M>)
     else {
-      this.#reading ??= this.#read()
-      // What is there already joins; nobody waits for the rest.
-      await Promise.race([this.#reading, turn()])
+      // What is there already joins; nobody waits for the rest. Only the take that begins to read races with it: every race
+      // would stay in memory for as long as an iterator that is idle.
+      if (this.#reading === undefined) await Promise.race([this.#begin(), turn()])
+      else await turn()
     }
-    if (this.#failure !== undefined && this.stock.size === 0) throw this.#failure.error
+    if (this.#failure !== undefined && this.buffer.size === 0) throw this.#failure.error
   }
 
   /** Resolves when there may be more to take. */
   async more(ms: number, signal: AbortSignal, clock: Clock): Promise<void> {
-    if (this.stock.size > 0 || signal.aborted) return
+    if (this.buffer.size > 0 || signal.aborted) return
     const changed = new AbortController()
     const wake = () => changed.abort(null)
     this.#waiting.add(wake)
@@ -160,15 +161,20 @@ class Reader<M extends Message> {
 
   #readSync(iterator: Iterator<M>): void {
     try {
-      while (!this.#exhausted && this.stock.size < this.#want) this.#accept(iterator.next())
+      while (!this.#exhausted && this.buffer.size < this.#want) this.#accept(iterator.next())
     } catch (error) {
       this.#fail(error)
     }
   }
 
+  #begin(): Promise<void> {
+    this.#reading = this.#read()
+    return this.#reading
+  }
+
   async #read(): Promise<void> {
     try {
-      while (!this.#exhausted && this.stock.size < this.#want) this.#accept(await this.#iterator.next())
+      while (!this.#exhausted && this.buffer.size < this.#want) this.#accept(await this.#iterator.next())
     } catch (error) {
       this.#fail(error)
     } finally {
@@ -178,17 +184,17 @@ class Reader<M extends Message> {
 
   #accept({ done, value }: IteratorResult<M>): void {
     if (!done) {
-      this.stock.add(value)
+      this.buffer.add(value)
       return
     }
     this.#exhausted = true
-    this.stock.onChange()
+    this.buffer.onChange()
   }
 
   #fail(error: unknown): void {
     this.#exhausted = true
     this.#failure = { error }
-    this.stock.onChange()
+    this.buffer.onChange()
   }
 }
 

@@ -25,6 +25,9 @@ export type Outcome =
   | { readonly kind: 'rejected'; readonly error: unknown }
   | { readonly kind: 'down'; readonly error: unknown }
 
+/** Any outcome but `ok`. */
+export type FailedOutcome = Exclude<Outcome, { kind: 'ok' }>
+
 /** The message has arrived. */
 export const OK: Outcome = Object.freeze({ kind: 'ok' })
 
@@ -38,14 +41,16 @@ export interface PublisherFeatures {
 }
 
 /**
- * Where messages go. `publish` answers one outcome per message, in the order given, and only when each is certain:
+ * Where messages go. `publish` returns one outcome per message, in the order given, and only when each is certain:
  * a confirm, a written row, a 2xx. A rejection is `down` for all of them. `signal` aborts waiting, not what was sent.
  */
 export interface Publisher {
   readonly name: string
+  /** The broker, as `messaging.system` of OpenTelemetry names it. Only traces say it. */
+  readonly system?: string
   readonly features: PublisherFeatures
   publish(messages: readonly RawMessage[], signal: AbortSignal): Promise<readonly Outcome[]>
-  /** Connects early, so that wrong settings show at start. */
+  /** Connects early, so that wrong settings show at start. `Unavailable`: it is only away, and `publish` will connect. */
   start?(): Promise<void>
   close?(): Promise<void>
 }
@@ -134,12 +139,12 @@ export function isOrdered({ features }: { readonly features?: PublisherFeatures 
   return features?.ordered ?? false
 }
 
-/** A publisher that answers fewer outcomes than messages has a bug, and guessing which is missing would lose one. */
+/** A publisher that returns fewer outcomes than messages has a bug, and guessing which is missing would lose one. */
 export function checkOutcomes(name: string, outcomes: readonly Outcome[], count: number): readonly Outcome[] {
   if (Array.isArray(outcomes) && outcomes.length === count) return outcomes
   const got = Array.isArray(outcomes) ? `${outcomes.length} outcomes` : 'no list of outcomes'
   throw new WaybillError(
     'BAD_PUBLISHER',
-    `publisher ${name} answered ${got} for ${count} messages; it must answer one each`,
+    `publisher ${name} returned ${got} for ${count} messages; it must return one each`,
   )
 }

@@ -10,9 +10,10 @@ import {
   oneOf,
   pauseAfter,
   type Random,
+  WaybillError,
   wholeNumber,
 } from '../core/index.ts'
-import type { Outcome } from './publisher.ts'
+import type { FailedOutcome } from './publisher.ts'
 import type { Settlement } from './source.ts'
 
 /** Every default of trying again, in one place. Other files name it here instead of repeating the number. */
@@ -21,6 +22,8 @@ export const RETRY_DEFAULTS = {
   attempts: 25,
   /** The same for a queue of RabbitMQ, where each retry is a copy that waits in a queue of its own. */
   queueAttempts: 5,
+  /** With so few attempts the pauses must grow quickly: four of them are ten minutes, longer than most deploys take. */
+  queueBackoff: { min: '1s', max: '10m', factor: 8, jitter: '200ms' },
   /** How many crashes of its consumers a message of NATS, Kafka or Redis Streams survives. */
   maxCrashes: 25,
   /** Calls of a handler by the middleware `repeat`, all within one try. */
@@ -50,7 +53,7 @@ export interface RetryPolicy {
   readonly classify: Classify
   readonly outage: Backoff
   readonly deadKey: 'block' | 'continue'
-  decide(attempts: number, outcome: Exclude<Outcome, { kind: 'ok' }>): Settlement
+  decide(attempts: number, outcome: FailedOutcome): Settlement
 }
 
 export function retryPolicy(
@@ -93,4 +96,10 @@ export function checkRetry(where: string, options: RetryOptions | undefined): vo
 /** A publisher may ask for any delay. What is no number is not heard. */
 function isDelay(after: number | undefined): after is number {
   return Number.isFinite(after) && after! >= 0
+}
+
+/** Why a message is dead whose consumers crashed with it, `attempts` times, before any of them could say why. */
+export function crashReason(attempts: number): string {
+  const error = new WaybillError('CRASHED', 'its consumer crashed or stopped responding, again and again')
+  return `${attempts} attempts: ${errorSummary(error)}`
 }

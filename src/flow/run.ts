@@ -1,10 +1,15 @@
-import { checkOptions, describe, onAbort, WaybillError } from '../core/index.ts'
+import { checkOptions, type Duration, describe, onAbort, WaybillError } from '../core/index.ts'
 import { Supervisor } from './supervisor.ts'
 import type { Stoppable, Worker } from './worker.ts'
 
 export interface RunOptions {
   /** Ends the run; `shutdownSignal()` is wired to SIGTERM and SIGINT. */
   signal: AbortSignal
+  /**
+   * How long the stop of one member is waited for. Then it is an error, and the next phase is stopped: a `stop` that hangs
+   * must not keep the others open. Longer than what its members need, such as their `grace`. Default 1 minute.
+   */
+  stopWithin?: Duration
 }
 
 /**
@@ -17,21 +22,21 @@ export async function run(members: readonly (Worker | Stoppable)[], options: Run
     const text = `run: ${describe(members)} is not a list of members; give an array: run([relay], { signal })`
     throw new WaybillError('INVALID_OPTION', text)
   }
-  checkOptions('run', options, { signal: true })
+  checkOptions('run', options, { signal: true, stopWithin: true })
   if (!(options?.signal instanceof AbortSignal)) {
     throw new WaybillError(
       'INVALID_OPTION',
       'run: a signal is needed to know when to stop; give { signal: shutdownSignal() }',
     )
   }
-  const whole = new Supervisor({ name: 'run' })
+  const whole = new Supervisor({ name: 'run', stopWithin: options.stopWithin ?? '1m' })
   for (const member of members) await whole.add(member, 'fatal')
   const { signal } = options
   if (signal.aborted) return whole.stop()
   let stopping: Promise<void> | undefined
   const stop = () => {
     stopping = whole.stop()
-    stopping.catch(() => {}) // `finished` tells
+    stopping.catch(() => {}) // `finished` rejects too
   }
   const forget = onAbort(signal, stop)
   try {

@@ -1,6 +1,5 @@
 import { setMaxListeners } from 'node:events'
 import {
-  aborted,
   asError,
   type Backoff,
   backoff,
@@ -9,8 +8,9 @@ import {
   errorSummary,
   type Message,
   telemetry,
-  WaybillError,
+  untilAborted,
 } from '../core/index.ts'
+import { plainDead } from './refusal.ts'
 import type { Delivery, Session, Settled, Settlement } from './source.ts'
 import type { Condition } from './status.ts'
 
@@ -38,7 +38,7 @@ const AT_ONCE = 14
  * 2. One that the source refuses, or that keeps failing for an unknown reason, is split in halves until the culprit is
  *    alone. The others are written.
  * 3. A culprit that was refused becomes `dead`, with a plain reason. One that was handled stays handled.
- * 4. If that is refused too, it is put aside: told once, tried again after 1 s, 2 s, … 60 s.
+ * 4. If that is refused too, it is put aside: reported once, tried again after 1 s, 2 s, … 60 s.
  */
 export class Settler<D extends Delivery<Message>> {
   readonly #flow: string
@@ -50,7 +50,6 @@ export class Settler<D extends Delivery<Message>> {
   readonly #events: SettlerEvents<D>
   readonly #patience = new AbortController()
   /** Resolves when the session is lost: a write that hangs then is nobody's concern any more. */
-  readonly #lost: Promise<void>
   readonly #over: AbortSignal
   #gathered: Settled<D>[] = []
   #batch: readonly Settled<D>[] = []
@@ -58,7 +57,7 @@ export class Settler<D extends Delivery<Message>> {
   #pieces: (readonly Settled<D>[])[] = []
   /** Put aside, with how often each was refused. */
   readonly #aside = new Map<D, { readonly settled: Settled<D>; readonly failures: number }>()
-  /** Who is to be dead because something else was refused; told when the source knows. */
+  /** To be dead-lettered because another settlement of theirs was refused; reported once that is written. */
   readonly #condemned = new Map<D, { before: Settlement; error: unknown; reason: string }>()
   /** Of those put aside, whose turn it is. */
   readonly #due: D[] = []
@@ -83,7 +82,6 @@ export class Settler<D extends Delivery<Message>> {
     this.#over = AbortSignal.any([session.lost, this.#patience.signal])
     // Whoever is put aside listens until its next try.
     setMaxListeners(0, this.#over)
-    this.#lost = aborted(session.lost)
   }
 
   settle(delivery: D, settlement: Settlement): void {
@@ -108,7 +106,7 @@ export class Settler<D extends Delivery<Message>> {
   async flushed(): Promise<void> {
     while (!this.#session.lost.aborted && (this.#scheduled || this.#writing !== undefined)) {
       if (this.#scheduled) this.#begin()
-      await Promise.race([this.#writing, this.#lost])
+      await untilAborted(this.#writing ?? Promise.resolve(), this.#session.lost, () => {})
     }
   }
 
@@ -145,7 +143,7 @@ export class Settler<D extends Delivery<Message>> {
     this.#writing = undefined
   }
 
-  #next(): Promise<Failure | undefined> | undefined {
+  #next(): Promise<FailedWrite | undefined> | undefined {
     this.#batch = this.#gathered
     this.#gathered = []
     if (this.#batch.length === 0) this.#batch = this.#nextAside()
@@ -153,13 +151,13 @@ export class Settler<D extends Delivery<Message>> {
   }
 
   /** `undefined`: it is written. */
-  async #try(batch: readonly Settled<D>[]): Promise<Failure | undefined> {
+  async #try(batch: readonly Settled<D>[]): Promise<FailedWrite | undefined> {
     if (this.#session.lost.aborted || this.#ended) return { error: undefined }
     const began = this.#clock.monotonic()
     try {
       const stale = await this.#session.settle(batch)
       if (batch.some(isDone)) this.#condition.succeededAt = began
-      if (telemetry['flow.settled'].active) this.#tell(batch, stale, this.#clock.monotonic() - began)
+      if (telemetry['flow.settled'].active) this.#publishSettled(batch, stale, this.#clock.monotonic() - began)
       return undefined
     } catch (thrown) {
       const error = asError(thrown)
@@ -170,13 +168,13 @@ export class Settler<D extends Delivery<Message>> {
   }
 
   /** A batch failed. Goes on until each of it is written or put aside, or the session is over. */
-  async #again(batch: readonly Settled<D>[], failure: Failure): Promise<void> {
+  async #again(batch: readonly Settled<D>[], failure: FailedWrite): Promise<void> {
     this.#batch = []
     this.#pieces = [batch]
     const suspects = new Suspects<D>()
     let failures = 0
     let quick = 0
-    let failed: Failure | undefined = failure
+    let failed: FailedWrite | undefined = failure
     while (this.#pieces.length > 0) {
       const piece = this.#pieces[0]!
       failed ??= await this.#try(piece)
@@ -238,7 +236,7 @@ export class Settler<D extends Delivery<Message>> {
 
   #written(batch: readonly Settled<D>[]): void {
     if (this.#aside.size > 0) for (const [delivery] of batch) this.#aside.delete(delivery)
-    if (this.#condemned.size > 0) for (const [delivery] of batch) this.#tellCondemned(delivery)
+    if (this.#condemned.size > 0) for (const [delivery] of batch) this.#publishCondemned(delivery)
     this.#events.settled(batch, true)
   }
 
@@ -250,12 +248,12 @@ export class Settler<D extends Delivery<Message>> {
     return [delivery, plain]
   }
 
-  #tellCondemned(delivery: D): void {
+  #publishCondemned(delivery: D): void {
     const condemned = this.#condemned.get(delivery)
     if (condemned === undefined) return
     const { before, error, reason } = condemned
     this.#condemned.delete(delivery)
-    this.#tellRefused(delivery, before, true, error)
+    this.#publishRefused(delivery, before, true, error)
     this.#events.condemned(delivery, before, reason)
   }
 
@@ -264,7 +262,7 @@ export class Settler<D extends Delivery<Message>> {
     const failures = (this.#aside.get(delivery)?.failures ?? 0) + 1
     this.#aside.set(delivery, { settled, failures })
     if (failures === 1) {
-      this.#tellRefused(delivery, settlement, false, error)
+      this.#publishRefused(delivery, settlement, false, error)
       this.#events.aside(delivery, settlement)
     }
     this.#clock.sleep(this.#asideBackoff(failures), this.#over).then(() => {
@@ -279,7 +277,7 @@ export class Settler<D extends Delivery<Message>> {
     return entry === undefined ? [] : [entry.settled]
   }
 
-  #tellRefused(delivery: D, settlement: Settlement, dead: boolean, error: unknown): void {
+  #publishRefused(delivery: D, settlement: Settlement, dead: boolean, error: unknown): void {
     const { type, id, tenant } = delivery.message
     telemetry['settlement.refused'].publish({
       flow: this.#flow,
@@ -292,7 +290,7 @@ export class Settler<D extends Delivery<Message>> {
     })
   }
 
-  #tell(batch: readonly Settled<D>[], stale: number, took: number): void {
+  #publishSettled(batch: readonly Settled<D>[], stale: number, took: number): void {
     const counts = { done: 0, retry: 0, dead: 0, release: 0 }
     for (const [, settlement] of batch) counts[settlement.kind]++
     telemetry['flow.settled'].publish({ flow: this.#flow, ...counts, stale, took })
@@ -303,7 +301,7 @@ function isDone([, settlement]: Settled<Delivery<Message>>): boolean {
   return settlement.kind === 'done'
 }
 
-interface Failure {
+interface FailedWrite {
   readonly error: unknown
 }
 
@@ -321,33 +319,4 @@ class Suspects<D> {
     const since = this.#since.get(delivery)
     return since !== undefined && this.written > since
   }
-}
-
-type Dead = Extract<Settlement, { kind: 'dead' }>
-
-/**
- * What is written where a source refused a settlement for what it says: a text, a delay, a number. Nothing of that is left,
- * only a short reason in plain ASCII. `undefined` for what says nothing (it was handled, it is given back) and for what is
- * as plain already: a message that was handled is never called dead.
- */
-function plainDead(settlement: Settlement, error: unknown): Dead | undefined {
-  if (settlement.kind === 'done' || settlement.kind === 'release' || isRefusal(settlement)) return undefined
-  const reason = `its settlement was refused: ${codeOf(error)}`
-  return { kind: 'dead', reason, error: new WaybillError('SETTLEMENT_REFUSED', reason) }
-}
-
-/** Whether it was made by `plainDead`. */
-function isRefusal(settlement: Settlement): boolean {
-  if (settlement.kind !== 'dead') return false
-  return settlement.error instanceof WaybillError && settlement.error.code === 'SETTLEMENT_REFUSED'
-}
-
-function codeOf(error: unknown): string {
-  try {
-    const { code, name } = error as { code?: unknown; name?: unknown }
-    for (const text of [code, name]) if (typeof text === 'string' && /^[\w.-]{1,40}$/.test(text)) return text
-  } catch {
-    // A getter that throws: it says no code.
-  }
-  return 'no code'
 }

@@ -1,4 +1,5 @@
-import { type Local, local, type Message, type RawMessage } from '../core/index.ts'
+import { describe, type Local, local, type Message, type RawMessage, WaybillError } from '../core/index.ts'
+import { isMessage } from '../core/message.ts'
 import type { RetryOptions } from './retry-policy.ts'
 
 /**
@@ -20,7 +21,7 @@ export const DONE: Settlement = Object.freeze({ kind: 'done' })
 export const RELEASE: Settlement = Object.freeze({ kind: 'release' })
 
 /**
- * A message in hand, and what the source must remember to settle it. Sources extend it with fields of their own;
+ * A message that was taken, and what the source must remember to settle it. Sources extend it with fields of their own;
  * nobody else reads those.
  */
 export interface Delivery<M extends Message = RawMessage> {
@@ -33,6 +34,8 @@ export interface Delivery<M extends Message = RawMessage> {
   readonly size: number
   /** Where it was sent: a routing key, a Kafka topic, a subject. Absent: what the message itself says. */
   readonly topic?: string
+  /** When it was created, in milliseconds since 1970, by the clock that the session's `now` shows. */
+  readonly created?: number
 }
 
 /** A delivery, and what is to be written about it. */
@@ -43,7 +46,7 @@ export interface Demand {
   readonly count: number
   readonly bytes: number
   /** If this one comes full, a take of up to so many follows as soon as there is room: a source may begin with it. */
-  readonly next?: number
+  readonly prefetch?: number
   /**
    * Keys of which enough is here already, for sources that `leavesOut`: others are to come in, and theirs can wait. Only
    * for this take; order per key is kept, so whatever of them is left out comes first when they are asked for again.
@@ -61,13 +64,13 @@ export interface Session<D extends Delivery<Message> = Delivery> {
 
   /**
    * Whether dispatching is still safe at this very moment. Asked before every dispatch, since a process that was
-   * suspended wakes up past its deadline before any timer tells it. Absent: safe until `lost`.
+   * suspended wakes up past its deadline before any timer fires. Absent: safe until `lost`.
    */
   live?(): boolean
 
   /**
    * Up to `demand` deliveries that are due now. It may wait a little for them (until `signal`), or answer an empty
-   * list at once. One that is in hand is not given a second time. A rejection means the source is in trouble: the
+   * list at once. One that is not settled is not given a second time. A rejection means the source is in trouble: the
    * flow backs off and asks again.
    */
   take(demand: Demand, signal: AbortSignal): Promise<readonly D[]>
@@ -76,7 +79,7 @@ export interface Session<D extends Delivery<Message> = Delivery> {
   wait?(ms: number, signal: AbortSignal): Promise<void>
 
   /**
-   * Writes the settlements, in this order, as one step as far as the store can, and answers how many were stale:
+   * Writes the settlements, in this order, as one step as far as the store can, and returns how many were stale:
    * they changed nothing because the right to settle had passed on. A rejection means the outcome is unknown; the
    * flow calls again with the same batch, so settling twice must be harmless. When it keeps being rejected, or the error
    * is permanent, the batch comes again in parts, and the one that is refused alone as `dead` (decision 0030). Never
@@ -85,17 +88,20 @@ export interface Session<D extends Delivery<Message> = Delivery> {
    */
   settle(batch: readonly Settled<D>[]): Promise<number>
 
-  /** Renews the right to what is in hand; called every `extendEvery` milliseconds. */
+  /** Renews the right to what is not settled; called every `extendEvery` milliseconds. */
   extend?(deliveries: readonly D[]): Promise<void>
   readonly extendEvery?: number
 
   /**
    * True when the session before this one ended without being closed: something may have killed it. The flow then
-   * starts with one message at a time, and calls `note` before it dispatches one alone, so that the next session
+   * starts with one message at a time, and calls `recordProbe` before it dispatches one alone, so that the next session
    * knows whom to charge if this one dies too.
    */
-  readonly cautious?: boolean
-  note?(delivery: D): Promise<void>
+  readonly afterCrash?: boolean
+  recordProbe?(delivery: D): Promise<void>
+
+  /** The store's own clock, in milliseconds since 1970. Absent: nobody knows how long messages have waited. */
+  now?(): number
 
   /** Gives back the scope. Whatever was not settled is as if it had never been taken. */
   close(): Promise<void>
@@ -106,7 +112,7 @@ export interface SourceFeatures {
   /** After a `retry` it gives the message again itself, after the delay. Otherwise the flow keeps it and waits. */
   readonly redelivers?: boolean
   /**
-   * While a message of a key waits for its retry, later ones of that key are held back. Those that were in hand behind it
+   * While a message of a key waits for its retry, later ones of that key are held back. Those that were taken behind it
    * are given back with it, in one call of `settle`; those that come too late, before the next take begins.
    */
   readonly holdsKeys?: boolean
@@ -134,11 +140,29 @@ export interface Waits {
  */
 export interface Source<D extends Delivery<Message> = Delivery> {
   readonly name: string
+  /** The broker, as `messaging.system` of OpenTelemetry names it. Only traces say it. */
+  readonly system?: string
   readonly features: SourceFeatures
   readonly defaults?: SourceDefaults
+  /**
+   * Called by `start`, before the first `open`: rejects with what no waiting can mend, such as wrong credentials, and that
+   * is the error of `start`. A server that is only away is for `open`, which is tried again.
+   */
+  check?(signal: AbortSignal): Promise<void>
   open(signal: AbortSignal): Promise<Session<D> | undefined>
   /** Why `open` gave `undefined` the last time: who may read, and until when. */
   waiting?(): Waits | undefined
+  /** Whoever has a session of it reports for the whole table, of which it may be a part. */
+  readonly leads?: boolean
+}
+
+/** What a decoder has made, if it is a message: a flow could neither handle nor settle anything else. */
+export function decodedMessage(made: RawMessage): RawMessage {
+  if (isMessage(made)) return made
+  throw new WaybillError(
+    'MALFORMED_MESSAGE',
+    `decode gave ${describe(made)} in place of a message with an id and a type`,
+  )
 }
 
 const TOPIC: Local<string> = local('topic')
@@ -158,13 +182,13 @@ export function setTopic(message: Message, topic: string): void {
   if (topic !== message.type) message.setLocal(TOPIC, topic)
 }
 
-/** Takes from the front of `stock` what a demand has room for, and at least one if there is any. */
-export function takeFrom<D extends Delivery>(stock: D[], { count, bytes }: Demand): D[] {
-  const most = Math.min(Math.max(1, count), stock.length)
+/** Takes from the front of `buffer` what a demand has room for, and at least one if there is any. */
+export function takeFrom<D extends Delivery>(buffer: D[], { count, bytes }: Demand): D[] {
+  const most = Math.min(Math.max(1, count), buffer.length)
   let given = Math.min(1, most)
-  for (let size = stock[0]?.size ?? 0; given < most; given++) {
-    size += stock[given]!.size
+  for (let size = buffer[0]?.size ?? 0; given < most; given++) {
+    size += buffer[given]!.size
     if (size > bytes) break
   }
-  return stock.splice(0, given)
+  return buffer.splice(0, given)
 }

@@ -19,7 +19,7 @@ interface StatusFacts {
 export type Status = StatusFacts &
   (
     | {
-        /** `starting`: it has not got through for the first time. `draining`: it was told to stop. */
+        /** `starting`: it has not got through for the first time. `draining`: it was asked to stop. */
         readonly state: 'stopped' | 'starting' | 'running' | 'draining'
         /** Why it ended by itself, or what its stop waits for. */
         readonly reason?: string
@@ -43,19 +43,27 @@ export interface Obstacle {
 /** From the worst to the best: a worker is as its worst obstacle, and a parent as its worst child. */
 const WORST_FIRST: readonly WorkerState[] = ['failing', 'paused', 'waiting', 'starting', 'running']
 
+/** Milliseconds. A shorter wait is part of every deploy. */
+const PATIENCE = 3000
+
 /** The state of one worker, and since when. Written where things happen, read by `status()`. */
 export class Condition {
   /** By the monotonic clock, as of the last success. A plain field: it is written with every batch. */
   succeededAt: number | undefined
   readonly #clock: Clock
+  readonly #waits: (reason: string, waitedFor: number) => void
+  /** That it waits has been reported. */
+  #reported = false
   readonly #obstacles = new Map<string, Obstacle>()
   #phase: 'stopped' | 'starting' | 'running' | 'draining' = 'stopped'
   #reason: string | undefined
   #state: WorkerState = 'stopped'
   #since: number
 
-  constructor(clock: Clock) {
+  /** `waits` is called once when it has waited for some seconds, by whoever finds that it still must. */
+  constructor(clock: Clock, waits: (reason: string, waitedFor: number) => void = () => {}) {
     this.#clock = clock
+    this.#waits = waits
     this.#since = clock.now()
   }
 
@@ -83,6 +91,14 @@ export class Condition {
     const retryAt = retryIn === undefined ? {} : { retryAt: new Date(this.#clock.now() + retryIn) }
     this.#obstacles.set(cause, { state, reason, ...retryAt })
     this.#change()
+    if (this.#state === 'waiting') this.#report(reason)
+  }
+
+  #report(reason: string): void {
+    const waitedFor = this.#clock.now() - this.#since
+    if (this.#reported || waitedFor < PATIENCE) return
+    this.#reported = true
+    this.#waits(reason, waitedFor)
   }
 
   /** This cause is gone. */
@@ -110,6 +126,7 @@ export class Condition {
     if (state === this.#state) return
     this.#state = state
     this.#since = this.#clock.now()
+    this.#reported = false
   }
 
   #worst(): Obstacle | undefined {

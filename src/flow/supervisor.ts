@@ -6,9 +6,12 @@ import {
   backoff,
   type Clock,
   checkOptions,
+  type Duration,
   errorSummary,
+  milliseconds,
   telemetry,
   WaybillError,
+  withDeadline,
 } from '../core/index.ts'
 import { parentStatus, type Status } from './status.ts'
 import { PHASES, type Phase, type Stoppable, Worker } from './worker.ts'
@@ -37,7 +40,7 @@ class Child {
 
   async stop(): Promise<void> {
     this.over.abort()
-    // One that has ended by itself would tell its error again.
+    // One that has ended by itself would report its error again.
     if (this.failed === undefined || isStarted(this.member)) await this.member.stop()
   }
 
@@ -59,14 +62,17 @@ class Child {
 export abstract class Parent<Round = unknown> extends Worker<Round> {
   readonly #children = new Map<Worker | Stoppable, Child>()
   readonly #backoff: Backoff
+  /** How long the stop of one child is waited for, in milliseconds. `undefined`: until it ends. */
+  readonly #stopWithin: number | undefined
   /** Aborted when it stops. `undefined`: it is not started. */
   #signal: AbortSignal | undefined
   /** Aborted, with the error, by a child whose failure is fatal. */
   #broken = new AbortController()
 
-  constructor(clock?: Clock, restart: Backoff = backoff()) {
-    super(clock)
+  constructor(clock?: Clock, restart: Backoff = backoff(), enabled = true, stopWithin?: number) {
+    super(clock, enabled)
     this.#backoff = restart
+    this.#stopWithin = stopWithin
   }
 
   override status(): Status {
@@ -149,7 +155,7 @@ export abstract class Parent<Round = unknown> extends Worker<Round> {
   protected override async ended(): Promise<void> {
     const errors: unknown[] = []
     for (const phase of PHASES) {
-      const results = await Promise.allSettled(this.#of(phase).map((child) => child.stop()))
+      const results = await Promise.allSettled(this.#of(phase).map((child) => this.#stopped(child)))
       for (const result of results) if (result.status === 'rejected') errors.push(result.reason)
     }
     const count = this.#children.size
@@ -158,6 +164,16 @@ export abstract class Parent<Round = unknown> extends Worker<Round> {
     this.#signal = undefined
     this.#broken = new AbortController()
     if (errors.length > 0) throw new AggregateError(errors, `${errors.length} of ${count} could not be stopped cleanly`)
+  }
+
+  /** One whose stop hangs keeps nobody else from being stopped. */
+  async #stopped(child: Child): Promise<void> {
+    const ms = this.#stopWithin
+    if (ms === undefined) return await child.stop()
+    await withDeadline(child.stop(), ms, this.clock, () => {
+      const text = `${nameOf(child.member)} has not stopped within ${ms} ms, and is not waited for any longer`
+      throw new WaybillError('STOP_TIMEOUT', text)
+    })
   }
 
   #of(phase: Phase): readonly Child[] {
@@ -178,7 +194,7 @@ export abstract class Parent<Round = unknown> extends Worker<Round> {
   }
 
   async #failed(child: Child, worker: Worker, error: Error): Promise<void> {
-    // Its stop tells.
+    // Its stop rejects with the error.
     if (child.over.signal.aborted || this.#signal?.aborted) return
     child.failures = this.clock.monotonic() - child.begunAt > STEADY ? 1 : child.failures + 1
     const retryIn = child.onFailure === 'fatal' ? undefined : this.#backoff(child.failures)
@@ -212,6 +228,8 @@ export interface SupervisorOptions {
   phase?: Phase
   /** The pause before a child that failed is started again. Default 1 s doubling to 60 s. */
   backoff?: BackoffOptions
+  /** How long the stop of one member is waited for. One that takes longer is an error of `stop`. Default: until it ends. */
+  stopWithin?: Duration
   clock?: Clock
 }
 
@@ -221,9 +239,11 @@ export class Supervisor extends Parent<readonly unknown[]> {
   override readonly phase: Phase
 
   constructor(options: SupervisorOptions) {
-    checkOptions('supervisor', options, { name: true, phase: true, backoff: true, clock: true })
-    super(options.clock, backoff(options.backoff, `supervisor ${options.name}: backoff`))
-    this.name = options.name
+    checkOptions('supervisor', options, { name: true, phase: true, backoff: true, stopWithin: true, clock: true })
+    const { name, stopWithin } = options
+    const limit = stopWithin === undefined ? undefined : milliseconds(stopWithin, `supervisor ${name}: stopWithin`)
+    super(options.clock, backoff(options.backoff, `supervisor ${name}: backoff`), true, limit)
+    this.name = name
     this.phase = options.phase ?? 'consumers'
   }
 

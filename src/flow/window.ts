@@ -32,10 +32,10 @@ export class Window {
   markedAtOnce = 1
   /** Collective failures in a row, without the first after something arrived. */
   failures = 0
-  /** Grows with every collective failure. What went out in an earlier era proves nothing about this one. */
-  era = 0
+  /** Grows with every collective failure. What went out in an earlier generation proves nothing about this one. */
+  generation = 0
   #failing = false
-  /** So many failures bring no pause yet, since something arrived before them: the next to go out will tell. */
+  /** So many failures bring no pause yet, since something arrived before them: the next to go out decides. */
   #spared = 0
   #arrived = 0
   /** Who failed alone, and how many had arrived by then. */
@@ -43,7 +43,7 @@ export class Window {
   /** Who is to be charged, though the session in which it failed can write nothing any more. */
   readonly #owed = new Set<string>()
   /** Who failed beside others that arrived. */
-  readonly #marked = new Map<string, Mark>()
+  readonly #marked = new Map<string, SuspectMark>()
   /** The highest number of a call that arrived. */
   #latest = -1
 
@@ -127,10 +127,10 @@ export class Window {
     return true
   }
 
-  /** Some that went out in `era`, with the call of this number, have arrived. */
-  arrived(count: number, era: number, number: number): void {
+  /** Some that went out in `generation`, with the call of this number, have arrived. */
+  arrived(count: number, generation: number, number: number): void {
     if (number > this.#latest) this.#latest = number
-    if (era !== this.era) return
+    if (generation !== this.generation) return
     this.#arrived += count
     this.failures = 0
     this.#failing = false
@@ -142,10 +142,10 @@ export class Window {
     if (this.size < this.max && !this.#failing) this.size = Math.min(this.max, this.size * 2)
   }
 
-  /** Several that went out in `era` failed together. Answers whether that is news: one outage fails many calls. */
-  failedTogether(era: number): boolean {
-    if (era !== this.era) return false
-    this.era++
+  /** Several that went out in `generation` failed together. Returns whether that is news: one outage fails many calls. */
+  failedTogether(generation: number): boolean {
+    if (generation !== this.generation) return false
+    this.generation++
     if (this.#spared > 0) this.#spared--
     else this.failures++
     this.size = 1
@@ -160,7 +160,7 @@ export class Window {
       this.#suspects.set(id, this.#arrived)
       return true
     }
-    this.failedTogether(this.era)
+    this.failedTogether(this.generation)
     if (before === undefined) evictOldest(this.#suspects, MAX_SUSPECTS)
     this.#suspects.set(id, this.#arrived)
     return false
@@ -184,7 +184,7 @@ export class Window {
   }
 }
 
-interface Mark {
+interface SuspectMark {
   /** The number of the first call that went out since it failed. */
   since: number
   /** One of those had arrived when it went out again. */
@@ -231,7 +231,7 @@ export class Breaker {
   /** Pauses, unless the window spares it. Returns how long whoever failed should wait. */
   pause(error: unknown): number {
     const { flow, window, retry, clock, condition } = this.#settings
-    const { failures, era } = window
+    const { failures, generation } = window
     const pause = Math.max(retry.outage(Math.max(1, failures)), pauseAfter(error))
     const retryIn = window.doubtful ? Math.min(pause, SHORT) : pause
     if (failures === 0) return retryIn
@@ -239,9 +239,9 @@ export class Breaker {
     this.#since ??= clock.monotonic()
     condition.hinder('breaker', 'paused', errorSummary(error), retryIn)
     telemetry['flow.paused'].publish({ flow, error, retryIn, failures })
-    // By the era and not by the time: a timer may fire a little early, and would then never fire again.
+    // By the generation and not by the time: a timer may fire a little early, and would then never fire again.
     clock.sleep(retryIn, this.#abort).then(() => {
-      if (era === window.era) this.probe()
+      if (generation === window.generation) this.probe()
     })
     return retryIn
   }
@@ -257,11 +257,11 @@ export class Breaker {
     if (!this.paused) this.#settings.condition.clear('breaker')
   }
 
-  /** Some that went out in `era`, with the call of this number, have arrived. */
-  arrived(count: number, era: number, number: number): void {
+  /** Some that went out in `generation`, with the call of this number, have arrived. */
+  arrived(count: number, generation: number, number: number): void {
     const { flow, window, clock, condition } = this.#settings
-    window.arrived(count, era, number)
-    if (this.#since === undefined || era !== window.era) return
+    window.arrived(count, generation, number)
+    if (this.#since === undefined || generation !== window.generation) return
     const pausedFor = clock.monotonic() - this.#since
     this.#since = undefined
     condition.clear('breaker')

@@ -1,8 +1,23 @@
-import { asError, type Clock, errorSummary, systemClock, telemetry, WaybillError, withDeadline } from '../core/index.ts'
+import {
+  aborted,
+  asError,
+  type Clock,
+  errorSummary,
+  type GaugeSource,
+  observe,
+  onAbort,
+  reportOnStderr,
+  systemClock,
+  telemetry,
+  WaybillError,
+  withDeadline,
+} from '../core/index.ts'
 import { Condition, type Status } from './status.ts'
 
 /** How long a start may go on when a stop was asked for, in milliseconds. */
 const START_ENDS_WITHIN = 1000
+
+const SWITCHED_OFF = 'it is switched off (enabled: false): nothing is done, and nothing is lost'
 
 /**
  * When a worker stops, in the order of a whole process: nothing new comes in first, what others still need goes last.
@@ -29,6 +44,8 @@ export abstract class Worker<Round = unknown> {
   protected readonly clock: Clock
   /** How it is, as `status()` shows it. */
   protected readonly condition: Condition
+  /** `false`: it starts, does nothing, and says so. What it would have worked on stays as it is. */
+  protected readonly enabled: boolean
   #controller: AbortController | undefined
   #starting: Promise<void> | undefined
   /** Aborted when a stop waits no longer for the start. */
@@ -36,11 +53,18 @@ export abstract class Worker<Round = unknown> {
   #running: Promise<void> | undefined
   #stopping: Promise<void> | undefined
   #over = false
+  #unobserve = () => {}
 
-  constructor(clock: Clock = systemClock) {
+  constructor(clock: Clock = systemClock, enabled = true) {
     this.clock = clock
-    this.condition = new Condition(clock)
+    this.enabled = enabled
+    this.condition = new Condition(clock, (reason, waitedFor) => {
+      telemetry['worker.waiting'].publish({ worker: this.name, reason, waitedFor })
+    })
   }
+
+  /** What can be asked about what it works on, by whoever keeps metrics. */
+  readonly gauges?: GaugeSource | undefined
 
   /** One round, now. Not while it is started. */
   abstract runOnce(): Promise<Round>
@@ -79,11 +103,14 @@ export abstract class Worker<Round = unknown> {
     this.#over = false
     this.condition.starting()
     this.#patience = new AbortController()
+    this.#unobserve = observe(this)
+    reportOnStderr()
     this.#starting = this.#start(this.#controller.signal)
     try {
       await this.#starting
     } catch (error) {
       this.condition.stopped(errorSummary(error))
+      this.#unobserve()
       throw error
     } finally {
       this.#starting = undefined
@@ -94,15 +121,16 @@ export abstract class Worker<Round = unknown> {
   async #start(signal: AbortSignal): Promise<void> {
     const { signal: givenUp } = this.#patience
     await new Promise<void>((resolve, reject) => {
-      givenUp.addEventListener('abort', () => reject(givenUp.reason), { once: true })
+      onAbort(givenUp, () => reject(givenUp.reason))
       this.#launched(signal, givenUp).then(resolve, reject)
     })
     this.#running = this.#untilOver(signal)
-    this.#running.catch(() => {}) // `finished` and `stop` tell; it must not also end the process
+    this.#running.catch(() => {}) // `finished` and `stop` reject with it; it must not also end the process
     telemetry['worker.started'].publish({ worker: this.name })
   }
 
   async #launched(signal: AbortSignal, givenUp: AbortSignal): Promise<void> {
+    if (!this.enabled) return
     await this.prepare(signal)
     if (givenUp.aborted) return
     try {
@@ -118,24 +146,31 @@ export abstract class Worker<Round = unknown> {
     let failure: { readonly error: unknown } | undefined
     try {
       // It may have been stopped while it started.
-      if (!signal.aborted) await this.run(signal)
+      if (!signal.aborted) await (this.enabled ? this.run(signal) : this.#idle(signal))
     } catch (error) {
       failure = { error }
     }
     try {
-      await this.ended()
+      if (this.enabled) await this.ended()
     } catch (error) {
       failure ??= { error }
     }
     this.#over = true
+    this.#unobserve()
     if (failure === undefined) {
       this.condition.stopped()
       return
     }
     this.condition.stopped(errorSummary(failure.error))
-    // Whoever stops it is told by `stop`.
+    // Whoever stops it gets the error from `stop`.
     if (!signal.aborted) telemetry['worker.failed'].publish({ worker: this.name, error: asError(failure.error) })
     throw failure.error
+  }
+
+  async #idle(signal: AbortSignal): Promise<void> {
+    this.condition.hinder('enabled', 'paused', SWITCHED_OFF)
+    telemetry.warning.publish({ where: this.name, message: SWITCHED_OFF })
+    await aborted(signal)
   }
 
   /** Stops taking in, lets what is in flight finish, and resolves when nothing is left running. */
@@ -159,7 +194,7 @@ export abstract class Worker<Round = unknown> {
     }
   }
 
-  /** What a start waits for may hang, and a stop ends all the same. Whoever started it is told of a failure. */
+  /** What a start waits for may hang, and a stop ends all the same. Whoever started it gets the error. */
   async #endStarting(starting: Promise<void>): Promise<void> {
     const ended = starting.catch(() => {})
     await withDeadline<unknown>(ended, START_ENDS_WITHIN, this.clock, () => {})

@@ -44,7 +44,13 @@ export class Consumer<D extends Delivery<Message> = Delivery> extends Flow<D> {
     checkOptions(`consumer ${name}`, options, { name: true, ack: true, to: true, ...FLOW_SETTINGS })
     const strategy = oneOf(`consumer ${name}: ack`, ack, ACK_STRATEGIES)
     const forward = to === undefined ? refuseOutputs(router.name) : new Batcher(`consumer ${name}: to`, to).send
-    super({ name, from: source, step: stepOf(router, strategy, forward), phase: 'consumers', ...settings })
+    super({
+      name,
+      from: source,
+      step: stepOf(router, strategy, forward, source.system),
+      phase: 'consumers',
+      ...settings,
+    })
     this.#router = router
   }
 
@@ -54,23 +60,29 @@ export class Consumer<D extends Delivery<Message> = Delivery> extends Flow<D> {
 }
 
 /** What handles a message: a router, or something in front of one. */
-export type Routes = Pick<Router, 'name' | 'handle'>
+export type HandlesMessages = Pick<Router, 'name' | 'handle'>
 
 /** What a consumer and an engine's input do with each delivery. */
-export function stepOf(router: Routes, strategy: AckStrategy, forward: Forward): EachStep<Delivery<Message>> {
+export function stepOf(
+  router: HandlesMessages,
+  strategy: AckStrategy,
+  forward: Forward,
+  system?: string,
+): EachStep<Delivery<Message>> {
+  const came = system === undefined ? {} : { system }
   if (strategy === 'success') {
     const { name } = router
     return {
       each: (delivery, signal) => {
         const { message, attempts } = delivery
         const topic = topicOfDelivery(delivery)
-        const context = { signal, attempt: attempts + 1, topic, router: name, ack: notManual, nack: notManual }
+        const context = { signal, attempt: attempts + 1, topic, router: name, ack: notManual, nack: notManual, ...came }
         return router.handle(message, context)
       },
       after: (outputs) => sendOn(outputs as Outputs, forward),
     }
   }
-  return { each: (delivery, signal) => settledByAck(router, strategy, forward, delivery, signal) }
+  return { each: (delivery, signal) => settledByAck(router, strategy, forward, delivery, signal, came) }
 }
 
 function sendOn(outputs: Outputs, forward: Forward): unknown {
@@ -80,11 +92,12 @@ function sendOn(outputs: Outputs, forward: Forward): unknown {
 
 /** Resolves with the ack, rejects with the nack, whoever calls them and whenever. */
 function settledByAck(
-  router: Routes,
+  router: HandlesMessages,
   strategy: AckStrategy,
   forward: Forward,
   delivery: Delivery<Message>,
   signal: AbortSignal,
+  came: Pick<Context, 'system'>,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     const { message } = delivery
@@ -104,7 +117,7 @@ function settledByAck(
     const attempt = delivery.attempts + 1
     const manual = strategy === 'manual'
     const { ack, nack } = manual ? whole : NOT_MANUAL
-    const base = { signal, attempt, topic: topicOfDelivery(delivery), router: router.name, ack, nack }
+    const base = { signal, attempt, topic: topicOfDelivery(delivery), router: router.name, ack, nack, ...came }
     let byHandler = false
     const returned = () => {
       byHandler = true

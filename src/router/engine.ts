@@ -69,7 +69,7 @@ export class Engine extends Parent<number> {
       return handle(message, context)
     }
     const strategy = oneOf(`${where}: ack`, ack, ACK_STRATEGIES)
-    const step = stepOf({ name: this.name, handle: gated }, strategy, (outputs) => this.#send(outputs))
+    const step = stepOf({ name: this.name, handle: gated }, strategy, (outputs) => this.#send(outputs), from.system)
     const flow = new Flow<D>({ name: `${this.name}.${name}`, from, step, ...settings })
     const adopted = this.adopt(flow as unknown as Flow, 'restart')
     this.#inputs.set(name, flow as unknown as Flow<Delivery<Message>>)
@@ -92,7 +92,7 @@ export class Engine extends Parent<number> {
     return this
   }
 
-  /** One round of every input; answers how many messages were taken. */
+  /** One round of every input; returns how many messages were taken. */
   async runOnce(): Promise<number> {
     this.router.freeze()
     const tallies = await Promise.all([...this.#inputs.values()].map((flow) => flow.runOnce()))

@@ -8,6 +8,8 @@ export interface Context {
   readonly attempt: number
   /** The topic, routing key or subject it came by. */
   readonly topic?: string
+  /** The broker it came by, as OpenTelemetry names it: `rabbitmq`, `kafka`. */
+  readonly system?: string
   /** The router's name: the subscriber an inbox knows it by. */
   readonly router: string
   /** With `ack: 'manual'` only: settles the message. Whichever comes first counts. */
@@ -16,7 +18,7 @@ export interface Context {
   readonly [RETURNED]?: () => void
 }
 
-/** Told when a handler has returned: where it settles the message itself, nobody else does from then on. */
+/** Called when a handler has returned: where it settles the message itself, nobody else does from then on. */
 export const RETURNED: unique symbol = Symbol('returned')
 
 /** Messages that go on from here. */
@@ -46,7 +48,15 @@ export interface Middleware<Adds extends object = object> {
   readonly adds?: Adds
 }
 
-export type MiddlewareLike<Adds extends object = object> = Middleware<Adds> | Wrap
+/**
+ * A middleware that does nothing but add to the context. What `add` returns is what those inside it see, and the compiler
+ * infers it: `.use({ name: 'user', add: (message) => ({ user: message.extensions['user'] }) })`.
+ */
+export interface Addition<Adds extends object = object> extends Omit<Middleware<Adds>, 'wrap'> {
+  readonly add: (message: Message, context: Context) => Adds | Promise<Adds>
+}
+
+export type MiddlewareLike<Adds extends object = object> = Middleware<Adds> | Addition<Adds> | Wrap
 
 /** The first is outermost. */
 export function compose(where: string, middlewares: readonly Middleware[], innermost: Handle): Handle {
@@ -61,7 +71,7 @@ function wrapped(where: string, name: string, handle: Handle): Handle {
   if (typeof handle === 'function') return handle
   throw new WaybillError(
     'INVALID_OPTION',
-    `${where}: middleware "${name}" answered ${describe(handle)} in place of a handler; if it makes a middleware, call it: .use(${name}(…))`,
+    `${where}: middleware "${name}" returned ${describe(handle)} in place of a handler; if it makes a middleware, call it: .use(${name}(…))`,
   )
 }
 
@@ -95,11 +105,17 @@ function missing(where: string, middlewares: readonly Middleware[], name: string
 
 export function middlewareOf(given: MiddlewareLike): Middleware {
   if (typeof given === 'function') return { name: given.name || 'function', wrap: given }
-  if (typeof given?.wrap === 'function') return given
+  const { wrap, add } = (given ?? {}) as Partial<Middleware & Addition>
+  if (typeof wrap === 'function') return given as Middleware
+  if (typeof add === 'function') return { ...(given as Addition), wrap: adding(add) }
   throw new WaybillError(
     'INVALID_OPTION',
-    'a middleware is a function (next) => (message, context) => …, or an object with name and wrap',
+    'a middleware is a function (next) => (message, context) => …, or an object with name and wrap, or name and add',
   )
+}
+
+function adding(add: Addition['add']): Wrap {
+  return (next) => async (message, context) => next(message, { ...context, ...(await add(message, context)) })
 }
 
 /** Outputs as a list, whatever form they were returned in. */

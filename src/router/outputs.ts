@@ -1,3 +1,4 @@
+import { tooLong } from '../core/deadlines.ts'
 import {
   asError,
   encodeData,
@@ -9,21 +10,20 @@ import {
   Unavailable,
   WaybillError,
 } from '../core/index.ts'
-import { timedCall } from '../flow/deadlines.ts'
 import {
   checkedOutcome,
   checkOutcomes,
+  OK,
   type Outcome,
   type Publisher,
   type PublisherLike,
   publisherOf,
 } from '../flow/index.ts'
-import { isOrdered } from '../flow/publisher.ts'
-
-type Failure = Exclude<Outcome, { kind: 'ok' }>
+import { type FailedOutcome, isOrdered } from '../flow/publisher.ts'
+import { TimeLimit } from '../flow/time-limit.ts'
 
 /** What an outcome says, as the error a handler would throw for it. */
-export function errorOf(outcome: Failure, name: string): WaybillError {
+export function errorOf(outcome: FailedOutcome, name: string): WaybillError {
   const text = `publishing to ${name} failed`
   const cause = { cause: outcome.error }
   if (outcome.kind === 'down') return new Unavailable(text, cause)
@@ -63,7 +63,11 @@ const LONGEST = 60_000
 /** Publishes what many handlers send at once in common batches: while one is under way the next gathers. */
 export class Batcher {
   readonly publisher: Publisher
-  readonly #signal = new AbortController().signal
+  /** All handlers wait for a call: one that hangs must not keep them for ever. */
+  readonly #limit = new TimeLimit(new AbortController().signal, LONGEST, systemClock, () => {
+    this.#giveUp?.(tooLong('publishing outputs', LONGEST))
+  })
+  #giveUp: ((error: Error) => void) | undefined
   #waiting: PublishRequest[] = []
   #sending = false
 
@@ -90,7 +94,7 @@ export class Batcher {
     this.#sending = false
   }
 
-  /** One call with what may go in it. Answers who still has something to send. */
+  /** One call with what may go in it. Returns those that still have something to send. */
   async #publish(requests: readonly PublishRequest[]): Promise<PublishRequest[]> {
     const { name } = this.publisher
     const messages: RawMessage[] = []
@@ -113,14 +117,22 @@ export class Batcher {
 
   async #outcomes(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
     try {
-      const what = `publishing ${messages.length} outputs`
-      const publish = (signal: AbortSignal) => this.publisher.publish(messages, signal)
-      // All handlers wait for it: one call that hangs must not keep them for ever.
-      const outcomes = await timedCall(what, LONGEST, systemClock, this.#signal, publish)
-      return checkOutcomes(this.publisher.name, outcomes, messages.length).map(checkedOutcome)
+      const outcomes = checkOutcomes(this.publisher.name, await this.#inTime(messages), messages.length)
+      return outcomes.every((outcome) => outcome === OK) ? outcomes : outcomes.map(checkedOutcome)
     } catch (error) {
       return messages.map(() => ({ kind: 'down', error: asError(error) }))
     }
+  }
+
+  #inTime(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
+    const group = this.#limit.group()
+    return new Promise((resolve, reject) => {
+      const publishing = Promise.resolve(this.publisher.publish(messages, group.signal))
+      // Not a closure of ours: it would keep all of these messages alive until the next major collection.
+      this.#giveUp = reject
+      this.#limit.begin(group)
+      publishing.then(resolve, reject).then(() => this.#limit.end(group))
+    })
   }
 
   #nextRequests(): PublishRequest[] {

@@ -6,6 +6,7 @@ import {
   oneOf,
   Reject,
   telemetry,
+  traces,
   WaybillError,
 } from '../core/index.ts'
 import type { Delivery, Source } from '../flow/index.ts'
@@ -21,18 +22,19 @@ import {
   type Outputs,
   RETURNED,
 } from './middleware.ts'
+import { answering, SAGA } from './replies.ts'
 
 /**
  * What becomes of a message no handler knows: let it pass with a warning (the producer may be ahead of us), hand it
  * back, or put it aside for a person.
  */
 export const UNKNOWN_POLICIES = ['ack-and-warn', 'nack', 'dead-letter'] as const
-export type UnknownPolicy = (typeof UNKNOWN_POLICIES)[number]
+export type UnknownTypePolicy = (typeof UNKNOWN_POLICIES)[number]
 
 /** What a router does with types it has no handler for. */
 export interface RouterOptions {
   /** Default `ack-and-warn`. */
-  unknown?: UnknownPolicy
+  unknown?: UnknownTypePolicy
 }
 
 /**
@@ -42,10 +44,12 @@ export interface RouterOptions {
  */
 export class Router<Ctx extends Context = Context> {
   readonly name: string
-  readonly #unknown: UnknownPolicy
+  readonly #unknown: UnknownTypePolicy
   readonly #middlewares: Middleware[] = []
   readonly #handlers = new Handlers()
   #chain: Handle | undefined
+  /** A middleware opens a span for each message. */
+  #tracesItself = false
 
   constructor(name: string, options: RouterOptions = {}) {
     if (typeof name !== 'string' || name === '') {
@@ -94,19 +98,23 @@ export class Router<Ctx extends Context = Context> {
     if (this.#chain !== undefined) return this
     const where = `router ${this.name}`
     checkOrder(where, this.#middlewares)
+    this.#tracesItself = this.#middlewares.some(({ gives }) => gives?.includes('trace'))
     this.#chain = compose(where, this.#middlewares, this.#innermost)
     return this
   }
 
   /**
-   * Runs the message through the middleware, as it came, and to its handler, decoded; answers what the handler
+   * Runs the message through the middleware, as it came, and to its handler, decoded; returns what the handler
    * returned. Decoding is innermost, so that what cannot be decoded meets the middleware too: a dead-letter place gets
    * it byte for byte.
    */
   handle(message: Message, context: Context): Outputs | Promise<Outputs> {
     const chain = this.#chain ?? this.freeze().#chain!
     if (!this.#handlers.has(message.type) && this.#passes(message)) return undefined
-    return chain(message, context)
+    const keeps = this.#tracesItself ? undefined : traces()
+    return keeps === undefined
+      ? chain(message, context)
+      : keeps.handling(message, context, () => chain(message, context))
   }
 
   readonly #innermost: Handle = (message, context) => {
@@ -117,8 +125,9 @@ export class Router<Ctx extends Context = Context> {
       decoded instanceof Promise
         ? decoded.then((typed) => entry.handle(typed, context))
         : entry.handle(decoded, context)
+    const answers = message.extensions[SAGA.replies] === undefined ? outputs : answered(outputs, message)
     const returned = context[RETURNED]
-    return returned === undefined ? outputs : told(outputs, returned)
+    return returned === undefined ? answers : thenReturned(answers, returned)
   }
 
   /** A worker that feeds this router from `source`. */
@@ -157,20 +166,25 @@ interface Registration {
 
 /**
  * Handlers by exact type, and within a type by version: one for the definition itself, which gets every version
- * upcast to the newest, or one for each version of its own.
+ * upcast to the newest, or one for each version of its own. `owner` is who has them: a router, a projection.
  */
-class Handlers {
-  readonly #types = new Map<string, Versions>()
+export class Handlers<Entry extends { readonly event: EventKey } = Registration> {
+  readonly #types = new Map<string, HandlersByVersion<Entry>>()
+  readonly #owner: string
 
-  add(entry: Registration): void {
+  constructor(owner = 'router') {
+    this.#owner = owner
+  }
+
+  add(entry: Entry): void {
     const { type, target, exact } = entry.event
-    const versions = this.#types.get(type) ?? { only: entry, all: new Map<number, Registration>() }
+    const versions = this.#types.get(type) ?? { only: entry, all: new Map<number, Entry>() }
     this.#types.set(type, versions)
     if (versions.all.has(target)) {
       const which = exact ? ` (version ${target})` : ''
       throw new WaybillError(
         'DUPLICATE_HANDLER',
-        `a handler for "${type}"${which} is registered already; one router handles a type once, use another router for a second handler`,
+        `a handler for "${type}"${which} is registered already; one ${this.#owner} handles a type once, use another ${this.#owner} for a second handler`,
       )
     }
     versions.all.set(target, entry)
@@ -186,19 +200,19 @@ class Handlers {
   }
 
   /** The handler of exactly this version, or else of the nearest newer one, or else of the newest there is. */
-  find(message: Message): Registration | undefined {
+  find(message: Message): Entry | undefined {
     const versions = this.#types.get(message.type)
     return versions === undefined ? undefined : (versions.only ?? pick(versions.all, message.version))
   }
 }
 
-interface Versions {
+interface HandlersByVersion<Entry> {
   /** The one there is, when there is only one. */
-  only: Registration | undefined
-  readonly all: Map<number, Registration>
+  only: Entry | undefined
+  readonly all: Map<number, Entry>
 }
 
-function pick(versions: Map<number, Registration>, version: number): Registration | undefined {
+function pick<Entry>(versions: Map<number, Entry>, version: number): Entry | undefined {
   const exact = versions.get(version)
   if (exact !== undefined) return exact
   const known = [...versions.keys()].sort((a, b) => a - b)
@@ -206,7 +220,11 @@ function pick(versions: Map<number, Registration>, version: number): Registratio
   return newer === undefined ? undefined : versions.get(newer)
 }
 
-async function told(outputs: Outputs | Promise<Outputs>, returned: () => void): Promise<Outputs> {
+async function answered(outputs: Outputs | Promise<Outputs>, request: Message): Promise<Outputs> {
+  return answering(await outputs, request)
+}
+
+async function thenReturned(outputs: Outputs | Promise<Outputs>, returned: () => void): Promise<Outputs> {
   const given = await outputs
   returned()
   return given

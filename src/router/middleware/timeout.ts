@@ -1,12 +1,5 @@
-import {
-  blameless,
-  type Clock,
-  type Duration,
-  milliseconds,
-  promised,
-  systemClock,
-  WaybillError,
-} from '../../core/index.ts'
+import { timedCall } from '../../core/deadlines.ts'
+import { blameless, type Clock, type Duration, milliseconds, systemClock } from '../../core/index.ts'
 import type { Middleware } from '../middleware.ts'
 
 /**
@@ -18,34 +11,17 @@ export function timeout(after: Duration, clock: Clock = systemClock): Middleware
   return {
     name: 'timeout',
     refuses: ['transaction'],
-    wrap: (next) => async (message, context) => {
-      const controller = new AbortController()
-      const finished = new AbortController()
-      const onAbort = () => controller.abort(context.signal.reason)
-      if (context.signal.aborted) onAbort()
-      else context.signal.addEventListener('abort', onAbort, { once: true })
-      let over = false
-      const late = clock.sleep(ms, finished.signal).then(() => {
-        if (finished.signal.aborted) return new Promise<never>(() => {})
-        const error = new WaybillError('TIMEOUT', `handling ${message.type} took longer than ${ms} ms`)
-        over = true
-        controller.abort(error)
-        // One that says at once that it has waited for something that is not the message's fault knows better.
-        return new Promise<never>((_, reject) => setImmediate(reject, error))
-      })
-      const work = promised(() => next(message, { ...context, signal: controller.signal })).then(
-        (outputs) => (over ? late : outputs),
-        (error) => {
-          if (over && !blameless(error)) return late
-          throw error
-        },
-      )
-      try {
-        return await Promise.race([work, late])
-      } finally {
-        finished.abort()
-        context.signal.removeEventListener('abort', onAbort)
-      }
-    },
+    wrap: (next) => async (message, context) =>
+      timedCall(`handling ${message.type}`, ms, clock, context.signal, async (signal) => {
+        const inTime = () => !signal.aborted || context.signal.aborted
+        try {
+          const outputs = await next(message, { ...context, signal })
+          if (inTime()) return outputs
+        } catch (error) {
+          // One that waited for something that is not the message's fault says so, even when it is late.
+          if (inTime() || blameless(error)) throw error
+        }
+        throw signal.reason
+      }),
   }
 }

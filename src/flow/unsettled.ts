@@ -1,9 +1,9 @@
 import { type Clock, type Message, telemetry, warnOnce } from '../core/index.ts'
-import { Doubts } from './doubts.ts'
-import type { Tally } from './flow-options.ts'
+import type { Doubt } from './blame.ts'
+import type { FromOutbox, Tally } from './flow-options.ts'
 import { Handled } from './handled.ts'
-import { Lanes } from './lanes.ts'
-import type { Outcome } from './publisher.ts'
+import { KeyedQueue } from './keyed-queue.ts'
+import type { FailedOutcome, Outcome } from './publisher.ts'
 import type { RetryPolicy } from './retry-policy.ts'
 import { Settler } from './settler.ts'
 import {
@@ -18,65 +18,66 @@ import {
 } from './source.ts'
 import type { Condition } from './status.ts'
 
-export interface HandSettings {
+export interface UnsettledSettings {
   readonly flow: string
+  readonly outbox: FromOutbox | undefined
   readonly features: SourceFeatures
   readonly retry: RetryPolicy
   readonly clock: Clock
   readonly condition: Condition
-  /** How much may be in hand. */
+  /** How much may be unsettled at once. */
   readonly count: number
   readonly bytes: number
-  /** How many of one key are worth having in hand. */
+  /** How many of one key are worth buffering. */
   readonly enough: number
 }
 
-export type Failure = Exclude<Outcome, { kind: 'ok' }>
-
 /**
- * What was taken and is not yet settled: where each delivery waits, what its outcome means for it and for those of its
- * key, and what the source is told.
+ * Everything a session has taken and not yet settled: where each delivery waits, what its outcome means for it and for the
+ * others of its key, and which settlement the source gets.
  */
-export class Hand<D extends Delivery<Message>> {
+export class Unsettled<D extends Delivery<Message>> {
   readonly tally: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
-  readonly lanes: Lanes<D>
+  readonly queue: KeyedQueue<D>
   readonly handled: Handled<D>
-  readonly doubts = new Doubts<D>()
-  /** Failed before while others arrived. They go out again, but few of them at once; see Window. */
+  /** Failures of which nobody knows yet whether the message or the destination is to blame; see Blame. */
+  readonly doubts: Doubt<D>[] = []
+  /** Failed before while others arrived. They go out again, but only few at once; see Window. */
   readonly marked: D[] = []
   count = 0
   bytes = 0
-  /** Whatever comes back or comes in now is given back; nothing is tried again here. */
+  /** Whatever returns or comes in now is released; nothing is tried again here. */
   closing = false
-  readonly #settings: HandSettings
+  readonly #settings: UnsettledSettings
   readonly #settler: Settler<D>
   readonly #abort: AbortSignal
   readonly #onReady: () => void
   readonly #onSettled: (done: boolean) => void
-  /** Waiting here for another try, because the source could not give them again. */
+  /** Waiting here for another try, because the source cannot redeliver them. */
   readonly #resting = new Set<D>()
-  /** Held keys whose settlement is written, while a take that began before may still bring more of them. */
+  /** Held keys whose failure is settled, while a take that began before that may still bring more of them. */
   readonly #unholdAfterTake: string[] = []
-  /** Came in vain, mostly because their key is held; the source does not know yet that it has them again. */
+  /** Released on arrival because their key is held; the release is not written yet. */
   readonly #refused = new Set<D>()
-  /** Their settlements cannot be written, and the others do not wait for them: they are in nobody's count. */
+  /** Their settlements cannot be written, and the others do not wait for them: they count against no limit. */
   readonly #aside = new Set<D>()
-  /** Those of them that were to be given back: what stands behind them in their keys must not overtake them. */
+  /** Those of them that were to be released: what is behind them in their keys must not overtake them. */
   readonly #stuck = new Set<D>()
   #taking = 0
 
   constructor(
     session: Session<D>,
-    settings: HandSettings,
+    settings: UnsettledSettings,
     abort: AbortSignal,
     onReady: () => void,
     onSettled: (done: boolean) => void,
   ) {
-    const { flow, clock, retry, condition } = settings
+    const { flow, outbox, clock, retry, condition } = settings
     this.#settings = settings
-    this.lanes = new Lanes(settings.enough)
+    this.queue = new KeyedQueue(settings.enough)
     this.#abort = abort
-    this.handled = new Handled(flow, clock)
+    const now = session.now === undefined ? undefined : () => session.now!()
+    this.handled = new Handled(flow, clock, outbox?.publishes ? { ...outbox, now } : undefined)
     this.#onReady = onReady
     this.#onSettled = onSettled
     this.#settler = new Settler(flow, session, clock, retry.outage, condition, {
@@ -86,10 +87,10 @@ export class Hand<D extends Delivery<Message>> {
     })
   }
 
-  /** All that is not out with a call of the step. */
+  /** Everything that is not in flight. */
   get waiting(): readonly D[] {
-    const { deliveries } = this.doubts
-    return [...this.#settler.unwritten, ...this.#resting, ...deliveries, ...this.marked, ...this.lanes.all()]
+    const inDoubt = this.doubts.flatMap(({ failed }) => failed)
+    return [...this.#settler.unwritten, ...this.#resting, ...inDoubt, ...this.marked, ...this.queue.all()]
   }
 
   get full(): boolean {
@@ -98,14 +99,14 @@ export class Hand<D extends Delivery<Message>> {
   }
 
   /**
-   * What was refused must be with the source again before the next take: that one might bring what stands behind it,
-   * when its key is held no more.
+   * What was released on arrival has to be back at the source before the next take. That take might bring what is behind it
+   * in a key that is no longer held.
    */
   get refusing(): boolean {
     return this.#refused.size > 0
   }
 
-  /** A take begins: what it brings may be older than what is settled meanwhile. */
+  /** A take begins. What it brings may be older than what is settled in the meantime. */
   beginTake(): void {
     this.#taking++
   }
@@ -117,7 +118,7 @@ export class Hand<D extends Delivery<Message>> {
     this.count += deliveries.length
     for (const delivery of deliveries) {
       this.bytes += delivery.size
-      if (!this.closing && this.lanes.add(delivery)) continue
+      if (!this.closing && this.queue.add(delivery)) continue
       accepted--
       this.#refused.add(delivery)
       this.settle(delivery, RELEASE)
@@ -137,19 +138,19 @@ export class Hand<D extends Delivery<Message>> {
     this.bytes -= delivery.size
   }
 
-  /** All of a run arrived. */
+  /** All of a run have arrived. */
   done(run: readonly D[], began: number): void {
     for (let i = 0; i < run.length; i++) {
       const delivery = run[i]!
       const { key } = delivery
       this.settle(delivery, DONE)
-      // Of a run of one key only the last one opens the lane.
-      if (key !== undefined && run[i + 1]?.key !== key) this.lanes.finished(key)
+      // Of a run of one key only the last one lets the next go.
+      if (key !== undefined && run[i + 1]?.key !== key) this.queue.finished(key)
     }
-    this.handled.tell(run, 'done', undefined, began)
+    this.handled.report(run, 'done', undefined, began)
   }
 
-  /** Not all of a run arrived. Answers those whose failure was not their own: they are as they were. */
+  /** Not all of a run have arrived. Returns those whose failure was not their own: they are as they were. */
   judge(run: readonly D[], outcomes: readonly Outcome[], began: number): D[] {
     const again: D[] = []
     for (let from = 0, to = 0; from < run.length; from = to) {
@@ -169,7 +170,7 @@ export class Hand<D extends Delivery<Message>> {
     again: D[],
   ): void {
     const rest: D[] = []
-    let failure: Failure | undefined
+    let failure: FailedOutcome | undefined
     for (let i = from; i < to; i++) {
       const outcome = outcomes[i]!
       if (outcome.kind !== 'ok') {
@@ -177,12 +178,12 @@ export class Hand<D extends Delivery<Message>> {
         rest.push(run[i]!)
         continue
       }
-      this.handled.tell([run[i]!], 'done', undefined, began)
+      this.handled.report([run[i]!], 'done', undefined, began)
       this.settle(run[i]!, DONE)
     }
     const { key } = run[from]!
     if (failure === undefined) {
-      if (key !== undefined) this.lanes.finished(key)
+      if (key !== undefined) this.queue.finished(key)
     } else if (failure.kind === 'down' && !this.closing) {
       again.push(...rest)
     } else {
@@ -190,20 +191,21 @@ export class Hand<D extends Delivery<Message>> {
     }
   }
 
-  /** The first of these failed by itself. The others are of its key and behind it: they did not arrive, unblamed. */
-  fail([failed, ...behind]: readonly D[], failure: Failure, began: number): void {
+  /** The first of these failed by itself. The others are behind it in its key: they did not arrive either, without blame. */
+  fail([failed, ...behind]: readonly D[], failure: FailedOutcome, began: number): void {
     const delivery = failed!
     const { key } = delivery
     const settlement = this.#settlement(delivery, failure)
-    this.handled.tell([delivery], settlement.kind, failure.error, began)
-    if (settlement.kind === 'dead') this.#tellDead(delivery, settlement.reason)
+    this.handled.report([delivery], settlement.kind, failure.error, began)
+    if (settlement.kind === 'dead') this.#reportDead(delivery, settlement.reason)
+    if (settlement.kind === 'retry' && settlement.charged) this.#reportRetry(delivery, settlement)
     if (this.closing) {
       this.settle(delivery, settlement)
       this.release(behind)
       return
     }
     if (settlement.kind === 'retry' && !this.#settings.features.redelivers) {
-      if (key !== undefined) this.lanes.putWaiting(key, behind)
+      if (key !== undefined) this.queue.putWaiting(key, behind)
       this.#rest(delivery, settlement)
       return
     }
@@ -216,38 +218,38 @@ export class Hand<D extends Delivery<Message>> {
     if (key === undefined) return
     if (this.#holds(settlement)) {
       this.release(behind)
-      this.release(this.lanes.hold(key))
+      this.release(this.queue.hold(key))
       return
     }
-    this.lanes.putWaiting(key, behind)
-    this.lanes.finished(key)
+    this.queue.putWaiting(key, behind)
+    this.queue.finished(key)
   }
 
   /**
-   * Others are to go before this one, uncharged. Where no others could come in, because the buffer is full of those that
-   * failed alone (there are `suspects`), it leaves, to come again later.
+   * Others are to go before this one, which is not charged. Where no others could come in, because the buffer is full of
+   * those that failed alone (there are `suspects`), it leaves and comes again later.
    */
   postpone(delivery: D, after: number, error: unknown, suspects: number): void {
-    const alone = this.full && this.lanes.ready < suspects
-    if (!alone || !this.#settings.features.redelivers) this.lanes.putLast(delivery)
+    const alone = this.full && this.queue.ready < suspects
+    if (!alone || !this.#settings.features.redelivers) this.queue.putLast(delivery)
     else this.#settleFailed(delivery, { kind: 'retry', after, error, charged: false }, [])
   }
 
-  #settlement(delivery: D, failure: Failure): Settlement {
-    // Neither one that was told to give up and did, nor one in flight when all failed while stopping, is to blame.
+  #settlement(delivery: D, failure: FailedOutcome): Settlement {
+    // One that was asked to stop and did is not to blame, nor one in flight when all failed during a stop.
     if (this.#abort.aborted || failure.kind === 'down') return RELEASE
     const settlement = this.#settings.retry.decide(delivery.attempts, failure)
     const impossible = settlement.kind === 'retry' && this.closing && !this.#settings.features.redelivers
     return impossible ? RELEASE : settlement
   }
 
-  /** The source cannot give it again later, so it stays here, in front of its key. */
+  /** The source cannot redeliver it later, so it stays here, in front of its key. */
   #rest(delivery: D, { after, charged }: Extract<Settlement, { kind: 'retry' }>): void {
     if (charged) delivery.attempts++
     this.#resting.add(delivery)
     this.#settings.clock.sleep(after, this.#abort).then(() => {
       if (!this.#resting.delete(delivery)) return
-      this.lanes.putLast(delivery)
+      this.queue.putLast(delivery)
       this.#onReady()
     })
   }
@@ -262,13 +264,19 @@ export class Hand<D extends Delivery<Message>> {
     for (const delivery of deliveries) this.settle(delivery, RELEASE)
   }
 
-  /** What is not out with a call is given back. */
-  giveBack(): void {
+  /** They are as they were before they went out. */
+  putBack(run: readonly D[]): void {
+    if (this.closing) this.release(run)
+    else this.queue.putBack(run)
+  }
+
+  /** Releases everything that is not in flight. */
+  releaseWaiting(): void {
     this.release(this.#resting)
     this.#resting.clear()
-    for (const { failed } of this.doubts.clear()) this.release(failed)
+    for (const { failed } of this.doubts.splice(0)) this.release(failed)
     this.release(this.marked.splice(0))
-    this.release(this.lanes.clear())
+    this.release(this.queue.clear())
   }
 
   /** Resolves when every decided settlement is written, or cannot be. */
@@ -276,7 +284,7 @@ export class Hand<D extends Delivery<Message>> {
     return this.#settler.flushed()
   }
 
-  /** From now on a settlement that cannot be written is not tried again: it would keep a stop from ending. */
+  /** From now on a settlement that cannot be written is not repeated: it would keep a stop from ending. */
   lastTry(): void {
     this.#settler.lastTry()
   }
@@ -285,7 +293,7 @@ export class Hand<D extends Delivery<Message>> {
     this.#settler.end()
   }
 
-  /** The source knows: there is room again. */
+  /** They are settled with the source: there is room again. */
   #settled(batch: readonly Settled<D>[], written: boolean): void {
     const holdsKeys = this.#settings.features.holdsKeys === true
     let done = false
@@ -300,13 +308,13 @@ export class Hand<D extends Delivery<Message>> {
     this.#onSettled(done && written)
   }
 
-  /** The source refused its settlement, so it is dead instead. */
+  /** The source refused its settlement, so it was settled as dead instead. */
   #condemned(delivery: D, before: Settlement, reason: string): void {
     if (before.kind === 'dead') return
     this.tally[before.kind]--
     this.tally.dead++
-    this.#tellDead(delivery, reason)
-    // Where a dead one holds nobody, its key is open with the next take.
+    this.#reportDead(delivery, reason)
+    // Where a dead one does not block its key, the next take may bring more of it.
     if (delivery.key !== undefined && this.#settings.retry.deadKey === 'continue') this.#unhold(delivery.key)
   }
 
@@ -318,7 +326,7 @@ export class Hand<D extends Delivery<Message>> {
     this.#refused.delete(delivery)
     if (kind === 'release' && key !== undefined && this.#settings.features.holdsKeys) {
       this.#stuck.add(delivery)
-      this.release(this.lanes.hold(key))
+      this.release(this.queue.hold(key))
     }
     if (this.#aside.size === this.#settings.count) {
       const message = `${this.#aside.size} settlements were refused by the source; nothing more is taken before some are written`
@@ -328,7 +336,7 @@ export class Hand<D extends Delivery<Message>> {
     this.#onSettled(false)
   }
 
-  /** Some were put aside: a take may bring nothing but others of their keys. */
+  /** Some were put aside. A take may bring nothing but others of their keys. */
   get hasAside(): boolean {
     return this.#aside.size > 0
   }
@@ -336,12 +344,20 @@ export class Hand<D extends Delivery<Message>> {
   #unhold(key: string): void {
     for (const stuck of this.#stuck) if (stuck.key === key) return
     if (this.#taking > 0) this.#unholdAfterTake.push(key)
-    else this.lanes.unhold(key)
+    else this.queue.unhold(key)
   }
 
-  #tellDead(delivery: D, reason: string): void {
+  #reportRetry(delivery: D, { after, error }: Settlement & { kind: 'retry' }): void {
     const { type, id, tenant } = delivery.message
     const about = { type, id, tenant, topic: topicOfDelivery(delivery), attempt: delivery.attempts + 1 }
-    telemetry['message.dead'].publish({ flow: this.#settings.flow, reason, ...about })
+    const { flow, outbox } = this.#settings
+    telemetry['message.retrying'].publish({ flow, error, retryIn: after, ...about, table: outbox?.table })
+  }
+
+  #reportDead(delivery: D, reason: string): void {
+    const { type, id, tenant } = delivery.message
+    const about = { type, id, tenant, topic: topicOfDelivery(delivery), attempt: delivery.attempts + 1 }
+    const { flow, outbox } = this.#settings
+    telemetry['message.dead'].publish({ flow, reason, ...about, table: outbox?.table })
   }
 }
