@@ -1,10 +1,10 @@
 import { describe, WaybillError } from '../core/index.ts'
-import type { Action, OutboxFilter } from '../outbox/admin.ts'
+import type { AdminAction, OutboxFilter } from '../outbox/admin.ts'
 import { checkFilter, SHOWN, statesOf } from '../outbox/admin-checks.ts'
 import type { Row } from './row.ts'
 
 /** What the filter lets through; for an action, only states it may touch. Wrong filters are refused at once. */
-export function matches(where: string, filter: OutboxFilter, action?: Action): (row: Row) => boolean {
+export function matches(where: string, filter: OutboxFilter, action?: AdminAction): (row: Row) => boolean {
   checkFilter(where, filter)
   const { eventIds, tenant, topic, type, key, since, until } = filter
   const states = statesOf(where, filter, action)

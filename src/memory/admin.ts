@@ -9,7 +9,7 @@ import {
   wholeNumber,
 } from '../core/index.ts'
 import {
-  type Action,
+  type AdminAction,
   type Audit,
   type AuditEntry,
   type Count,
@@ -22,6 +22,7 @@ import {
   type Preview,
   STATES,
   type State,
+  type StatsOptions,
 } from '../outbox/admin.ts'
 import {
   auditOr,
@@ -34,6 +35,7 @@ import {
   refuseUnexpected,
   replayOf,
 } from '../outbox/admin-checks.ts'
+import { refusedByLog } from '../store/log.ts'
 import { compare, matches, placeOf, readCursor } from './admin-filter.ts'
 import { eventRow } from './outbox.ts'
 import { entryOf, messageOf, type Row } from './row.ts'
@@ -46,9 +48,12 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
   readonly name: string
   readonly #table: Table
   readonly #audits: AuditEntry[] = []
+  /** An event has one number for good. */
+  readonly #log: boolean
 
-  constructor(table: Table) {
+  constructor(table: Table, log = false) {
     this.name = table.name
+    this.#log = log
     this.#table = table
   }
 
@@ -69,7 +74,7 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
     return row === undefined ? undefined : { entry: listed(row), message: messageOf(row) }
   }
 
-  async preview(action: Action, filter: OutboxFilter): Promise<Preview> {
+  async preview(action: AdminAction, filter: OutboxFilter): Promise<Preview> {
     const rows = this.#touched(checkAction(action), filter)
     return { count: rows.length, exact: true, sample: rows.slice(0, SAMPLE).map(listed) }
   }
@@ -111,6 +116,7 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
     options: { asNew?: boolean; limit?: number } = {},
   ): Promise<number> {
     const { asNew, limit } = replayOf(options)
+    if (this.#log && asNew) throw refusedByLog(this.name, 'asNew')
     const replay = (rows: readonly Row[]) => {
       if (rows.length > limit) {
         const advice = 'nothing was sent; narrow the filter, or give a larger limit'
@@ -133,14 +139,15 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
       .slice(0, limit)
   }
 
-  async stats(): Promise<OutboxStats> {
+  async stats(_options?: StatsOptions): Promise<OutboxStats> {
     const states = Object.fromEntries(STATES.map((state) => [state, { count: 0, estimated: false }]))
     const blocked = new Set<string>()
     let oldest = Number.POSITIVE_INFINITY
-    for (const { state, key, createdAt } of this.#table.rows.values()) {
+    for (const { state, key, createdAt, availableAt = createdAt } of this.#table.rows.values()) {
       states[state]!.count++
       if (state === 'held') blocked.add(key!)
-      if (state === 'ready') oldest = Math.min(oldest, createdAt)
+      if (state === 'ready') oldest = Math.min(oldest, Math.max(createdAt, availableAt))
+      if (state === 'leased') oldest = Math.min(oldest, createdAt)
     }
     return {
       states: states as Record<State, Count>,
@@ -169,13 +176,19 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
   }
 
   /** What an action would touch. What a competing relay has leased and works on is left to it. */
-  #touched(action: Action, filter: OutboxFilter): Row[] {
+  #touched(action: AdminAction, filter: OutboxFilter): Row[] {
     const rows = this.#find(matches(action, filter, action))
     return rows.filter(({ state, availableAt }) => state !== 'leased' || availableAt! <= this.#table.now())
   }
 
-  /** Under a new number, behind what is pending now. */
+  /** Under a new number, behind what is pending now. In a log under its own. */
   #again(old: Row, asNew: boolean): void {
+    if (this.#log) {
+      old.attempts = 0
+      old.publishedAt = undefined
+      this.#table.become(old, 'ready')
+      return
+    }
     const { message, topic } = old
     const row = eventRow(asNew ? message.with({ id: uuidv7() }) : message, { topic }, () => topic)
     row.sequence = this.#table.nextSequence()
@@ -186,7 +199,7 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
 
   /** In the order of their numbers. What is done and its line in the audit, or neither. */
   #act(
-    action: Action,
+    action: AdminAction,
     filter: OutboxFilter,
     { by, note }: Audit,
     fn: (rows: Row[]) => number,

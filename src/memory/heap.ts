@@ -4,7 +4,7 @@ const SMALL = 64
  * Smallest rank first. An item that no longer `counts` is dropped when it comes to the top, and all such items when
  * they could be half of what is here: nothing has to be searched for to be taken out.
  */
-export class Heap<T> {
+export class LazyHeap<T> {
   readonly #rank: (item: T) => number
   readonly #counts: (item: T) => boolean
   #items: T[] = []

@@ -25,7 +25,7 @@ export class MemoryInbox implements Inbox<MemoryTransaction> {
     this.#locks = locks
   }
 
-  /** The second waits until the transaction of the first has ended; `busy` when it is told to give up before. */
+  /** The second waits until the transaction of the first has ended; `busy` when it is asked to stop before. */
   async receive(tx: MemoryTransaction, key: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
     const name = nameOf(key)
     const transaction = transactionOf(tx)

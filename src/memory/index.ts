@@ -1,4 +1,5 @@
 /** `waybill/memory`: transactions, outbox and inbox for tests. Nothing survives the process. */
+export { MemoryBarriers } from './barriers.ts'
 export { MemoryInbox } from './inbox.ts'
 export { MemoryLeadership } from './leadership.ts'
 export { type MemoryEnqueueOptions, MemoryOutbox, type MemoryOutboxOptions } from './outbox.ts'

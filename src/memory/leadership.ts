@@ -5,7 +5,7 @@ interface HeldTerm {
   epoch: number
   holder: string
   expiresAt: number
-  note: string | undefined
+  probe: string | undefined
 }
 
 /** Leadership within one process, by the same rules as among many machines. */
@@ -54,9 +54,9 @@ export class MemoryLeadership implements Leadership {
     const before = this.#terms.get(shard)
     if (before !== undefined && before.holder !== member && this.#runs(before)) return undefined
     const epoch = (before?.epoch ?? 0) + 1
-    this.#terms.set(shard, { epoch, holder: member, expiresAt: this.#clock.now() + lease, note: undefined })
+    this.#terms.set(shard, { epoch, holder: member, expiresAt: this.#clock.now() + lease, probe: undefined })
     const abandoned = before !== undefined && before.holder !== '' && before.holder !== member
-    return { shard, epoch: String(epoch), abandoned, note: abandoned ? before.note : undefined }
+    return { shard, epoch: String(epoch), abandoned, probe: abandoned ? before.probe : undefined }
   }
 
   async renew(member: string, term: Term, lease: number): Promise<boolean> {
@@ -71,7 +71,7 @@ export class MemoryLeadership implements Leadership {
   async release(_member: string, term: Term): Promise<void> {
     const held = this.#terms.get(term.shard)
     if (held !== undefined && String(held.epoch) === term.epoch) {
-      Object.assign(held, { holder: '', expiresAt: Number.NEGATIVE_INFINITY, note: undefined })
+      Object.assign(held, { holder: '', expiresAt: Number.NEGATIVE_INFINITY, probe: undefined })
     }
   }
 
@@ -80,9 +80,9 @@ export class MemoryLeadership implements Leadership {
     return this.#held(term) !== undefined
   }
 
-  async note(term: Term, probe: string | undefined): Promise<void> {
+  async recordProbe(term: Term, probe: string | undefined): Promise<void> {
     const held = this.#held(term)
-    if (held !== undefined) held.note = probe
+    if (held !== undefined) held.probe = probe
   }
 
   #held(term: Term): HeldTerm | undefined {

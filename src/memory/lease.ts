@@ -43,6 +43,10 @@ class LeaseSession implements Session<MemoryDelivery> {
     return this.#lost.signal
   }
 
+  now(): number {
+    return this.#options.table.now()
+  }
+
   live(): boolean {
     if (this.#lease.live) return true
     this.#lose('LEASE_EXPIRED', 'what was claimed could not be renewed in time')
@@ -68,10 +72,10 @@ class LeaseSession implements Session<MemoryDelivery> {
     const due = Math.min(ms, table.nextIn(0))
     if (due === 0 || signal.aborted) return
     const over = new AbortController()
-    const rung = () => over.abort()
-    if (wake) table.waiting.add(rung)
+    const notified = () => over.abort()
+    if (wake) table.waiting.add(notified)
     await clock.sleep(due, AbortSignal.any([signal, over.signal]))
-    table.waiting.delete(rung)
+    table.waiting.delete(notified)
   }
 
   async settle(batch: readonly Settled<MemoryDelivery>[]): Promise<number> {

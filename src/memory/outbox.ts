@@ -11,11 +11,21 @@ import {
 import { Assignment } from '../outbox/assignment.ts'
 import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
-import { checkedEvent, enqueueArguments, topicFunction } from '../store/enqueue.ts'
+import {
+  checkedEvent,
+  type Enqueued,
+  enqueueArguments,
+  publishEnqueued,
+  type Receipts,
+  topicFunction,
+} from '../store/enqueue.ts'
+import { checkForLog, refusedByLog } from '../store/log.ts'
 import type { EnqueueOptions, Outbox } from '../store/store.ts'
+import { sequenceText } from '../store/stored-attributes.ts'
 import { MemoryOutboxAdmin } from './admin.ts'
 import { MemoryLeadership } from './leadership.ts'
 import { leaseSource } from './lease.ts'
+import { MemoryLog } from './log.ts'
 import { type OwnerSession, ownerSource } from './owner.ts'
 import type { Row } from './row.ts'
 import { Table } from './table.ts'
@@ -29,6 +39,8 @@ export interface MemoryOutboxOptions {
   topic?: string | ((message: Message) => string)
   /** The destinations of a RoutingRelay: each has an outbox of its own beside this one. */
   branches?: readonly string[]
+  /** The outbox is a log, for projections: every event is kept, in the order of its number. Default false. */
+  log?: boolean
 }
 
 /** What may be said of events when they are enqueued in memory. */
@@ -51,6 +63,8 @@ export class MemoryOutbox implements Outbox<MemoryTransaction>, OutboxReader, Br
   readonly name: string
   readonly admin: MemoryOutboxAdmin
   readonly leadership: MemoryLeadership
+  /** Where it was declared one. */
+  readonly log: MemoryLog | undefined
   readonly #table: Table
   readonly #locks: Locks
   readonly #owners = new Set<OwnerSession>()
@@ -66,8 +80,8 @@ export class MemoryOutbox implements Outbox<MemoryTransaction>, OutboxReader, Br
     current: () => MemoryTransaction | undefined,
     options: MemoryOutboxOptions = {},
   ) {
-    checkOptions('outbox', options, { name: true, topic: true, branches: true })
-    const { name = 'outbox', topic } = options
+    checkOptions('outbox', options, { name: true, topic: true, branches: true, log: true })
+    const { name = 'outbox', topic, log = false } = options
     const branches = branchNames('outbox: branches', options.branches)
     this.#branches = new Map(
       branches.map((branch) => [branch, new MemoryOutbox(clock, locks, current, { name: `${name}_to_${branch}` })]),
@@ -77,7 +91,8 @@ export class MemoryOutbox implements Outbox<MemoryTransaction>, OutboxReader, Br
     this.#locks = locks
     this.#current = current
     this.#topic = topicFunction(topic)
-    this.admin = new MemoryOutboxAdmin(this.#table)
+    this.log = log ? new MemoryLog(name, clock) : undefined
+    this.admin = new MemoryOutboxAdmin(this.#table, log)
     this.leadership = new MemoryLeadership(clock)
   }
 
@@ -85,23 +100,36 @@ export class MemoryOutbox implements Outbox<MemoryTransaction>, OutboxReader, Br
    * Writes events in a transaction: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
    * `withTransaction` has begun. Returns their sequence numbers.
    */
-  enqueue(event: Message, options?: MemoryEnqueueOptions): Promise<string>
-  enqueue(events: readonly Message[], options?: MemoryEnqueueOptions): Promise<string[]>
-  enqueue(tx: MemoryTransaction, event: Message, options?: MemoryEnqueueOptions): Promise<string>
+  enqueue<Given extends Enqueued>(events: Given, options?: MemoryEnqueueOptions): Promise<Receipts<Given, string>>
   // Last, as in the port: what a transaction is, is inferred from it.
-  enqueue(tx: MemoryTransaction, events: readonly Message[], options?: MemoryEnqueueOptions): Promise<string[]>
+  enqueue<Given extends Enqueued>(
+    tx: MemoryTransaction,
+    events: Given,
+    options?: MemoryEnqueueOptions,
+  ): Promise<Receipts<Given, string>>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
     const { tx, events, single, options } = enqueueArguments<MemoryTransaction, MemoryEnqueueOptions>(
       given,
       this.#current,
       ENQUEUE_OPTIONS,
     )
+    if (this.keeps) checkForLog(this.name, events, options)
     const rows = events.map((event) => eventRow(event, options, this.#topic))
-    const sequences = await this.#write(transactionOf(tx), rows, options.serialize ?? false)
+    const { sequences, added } = await this.#write(transactionOf(tx), rows, options.serialize ?? false)
+    publishEnqueued(
+      this.name,
+      rows.map((row) => ({ topic: row.topic, isNew: added.has(row) })),
+    )
     return single ? sequences[0]! : sequences
   }
 
+  /** Published events must stay: it is a log. */
+  get keeps(): boolean {
+    return this.log !== undefined
+  }
+
   reader(options: ReaderOptions): Reader {
+    if (this.keeps && options.deletes) throw refusedByLog(this.name, 'deleteOnPublish')
     const member = uuidv7()
     const { leadership } = this
     const common = { ...options, table: this.#table, leadership, owners: this.#owners }
@@ -134,14 +162,20 @@ export class MemoryOutbox implements Outbox<MemoryTransaction>, OutboxReader, Br
     return Promise.all(all)
   }
 
-  async #write(tx: Transaction, rows: readonly Row[], serialize: boolean): Promise<string[]> {
-    const written: Row[] = []
+  async #write(
+    tx: Transaction,
+    rows: readonly Row[],
+    serialize: boolean,
+  ): Promise<{ sequences: string[]; added: ReadonlySet<Row> }> {
+    const written = new Set<Row>()
     const sequences: string[] = []
     tx.atCommit(() => {
       for (const row of written) this.#table.insert(row)
+      for (const row of written) this.log?.committed(row)
     })
     tx.atEnd(() => {
       for (const { eventId } of written) this.#uncommitted.delete(eventId)
+      for (const { sequence } of written) this.log?.ended(sequence)
     })
     for (const row of rows) {
       const { eventId, key } = row
@@ -153,12 +187,16 @@ export class MemoryOutbox implements Outbox<MemoryTransaction>, OutboxReader, Br
       if (known === undefined) {
         row.createdAt = this.#table.now()
         row.sequence = this.#table.nextSequence()
+        if (this.log !== undefined) {
+          this.log.drawn(row.sequence)
+          row.message = row.message.with({ extensions: { sequence: sequenceText(String(row.sequence)) } })
+        }
         this.#uncommitted.set(eventId, { tx, row })
-        written.push(row)
+        written.add(row)
       }
       sequences.push(String((known ?? row).sequence))
     }
-    return sequences
+    return { sequences, added: written }
   }
 }
 

@@ -1,4 +1,4 @@
-import { telemetry, WaybillError } from '../core/index.ts'
+import { errorSummary, telemetry, WaybillError } from '../core/index.ts'
 import { type Demand, Lease, type Session, type Settled, type Source } from '../flow/index.ts'
 import type { Term } from '../outbox/leadership.ts'
 import type { ReaderOptions } from '../outbox/reader.ts'
@@ -43,20 +43,20 @@ export function ownerSource(options: OwnerOptions): Source<MemoryDelivery> {
 }
 
 export class OwnerSession implements Session<MemoryDelivery> {
-  readonly cautious: boolean
+  readonly afterCrash: boolean
   readonly extendEvery: number
   readonly #options: OwnerOptions
   readonly #term: Term
   readonly #unsettled = new Set<MemoryDelivery>()
   readonly #lost = new AbortController()
   readonly #lease: Lease
-  #noted: string | undefined
+  #probe: string | undefined
   #wake: (() => void) | undefined
 
   constructor(options: OwnerOptions, term: Term, asked: number) {
     this.#options = options
     this.#term = term
-    this.cautious = term.abandoned
+    this.afterCrash = term.abandoned
     this.extendEvery = options.lease / 3
     this.#lease = new Lease(options.clock, options.lease)
     this.#lease.claimed(asked)
@@ -64,11 +64,15 @@ export class OwnerSession implements Session<MemoryDelivery> {
 
   begin(): void {
     this.#options.owners.add(this)
-    if (this.#term.note !== undefined) this.#charge(this.#term.note)
+    if (this.#term.probe !== undefined) this.#charge(this.#term.probe)
   }
 
   get lost(): AbortSignal {
     return this.#lost.signal
+  }
+
+  now(): number {
+    return this.#options.table.now()
   }
 
   live(): boolean {
@@ -115,14 +119,14 @@ export class OwnerSession implements Session<MemoryDelivery> {
         row.delivery = undefined
         settleRow(table, row, settlement, deletes)
       }
-      if (row.eventId === this.#noted) await this.#note(undefined)
+      if (row.eventId === this.#probe) await this.#recordProbe(undefined)
     }
     this.#wake?.()
     return stale
   }
 
-  async note(delivery: MemoryDelivery): Promise<void> {
-    await this.#note(delivery.row.eventId)
+  async recordProbe(delivery: MemoryDelivery): Promise<void> {
+    await this.#recordProbe(delivery.row.eventId)
   }
 
   async close(): Promise<void> {
@@ -150,9 +154,9 @@ export class OwnerSession implements Session<MemoryDelivery> {
     else this.checkTerm()
   }
 
-  async #note(eventId: string | undefined): Promise<void> {
-    this.#noted = eventId
-    await this.#options.leadership.note(this.#term, eventId)
+  async #recordProbe(eventId: string | undefined): Promise<void> {
+    this.#probe = eventId
+    await this.#options.leadership.recordProbe(this.#term, eventId)
   }
 
   /** The relay before ended while this event was alone in flight. */
@@ -163,7 +167,7 @@ export class OwnerSession implements Session<MemoryDelivery> {
     const error = new WaybillError('CRASHED', 'the relay ended while this event was alone in flight')
     const delay = Math.min(60, 2 ** row.attempts) * 1000
     row.attempts++
-    row.lastError = error.message
+    row.lastError = errorSummary(error)
     row.delivery = undefined
     if (row.attempts >= attempts) table.become(row, 'dead')
     else table.become(row, 'retrying', table.now() + delay)

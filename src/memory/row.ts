@@ -9,7 +9,8 @@ export interface Row {
   readonly tenant: string
   readonly topic: string
   readonly key: string | undefined
-  readonly message: RawMessage
+  /** Of a log, with its number. */
+  message: RawMessage
   readonly size: number
   /** Both are given with its place, and never change. */
   sequence: number
@@ -32,7 +33,8 @@ export interface MemoryDelivery extends Delivery {
 
 /** A message of its own for each delivery: what one receiver puts beside it, the next must not find. */
 export function deliveryOf(row: Row): MemoryDelivery {
-  return { message: messageOf(row), key: row.key, attempts: row.attempts, size: row.size, row }
+  const { key, attempts, size, createdAt: created } = row
+  return { message: messageOf(row), key, attempts, size, created, row }
 }
 
 export function messageOf({ message, topic }: Row): RawMessage {

@@ -2,6 +2,7 @@ import { type Clock, checkOptions, milliseconds, Wakeup, wholeNumber } from '../
 import type {
   Claim,
   Claimed,
+  CountedState,
   NewSaga,
   SagaAudit,
   SagaChange,
@@ -9,12 +10,14 @@ import type {
   SagaListener,
   SagaPage,
   SagaRecord,
+  SagaStats,
   SagaStore,
   StepRecord,
 } from '../saga/port.ts'
+import type { SagaState } from '../saga/state.ts'
 import { begin, type Locks, type MemoryTransaction, transactionOf } from './transaction.ts'
 
-interface Row extends SagaRecord {
+interface SagaRow extends SagaRecord {
   /** Since when it waits for a person. */
   readonly attentionAt: Date | undefined
 }
@@ -25,12 +28,14 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
   readonly #clock: Clock
   readonly #locks: Locks
   readonly #waiting: Wakeup
-  readonly #rows = new Map<string, Row>()
+  /** How often listeners were notified. */
+  #told = 0
+  readonly #rows = new Map<string, SagaRow>()
   readonly #audits: SagaAudit[] = []
   /** Being written: what claims skip. */
   readonly #busy = new Set<string>()
   /** Written in transactions that are open. */
-  readonly #uncommitted = new Map<string, Row>()
+  readonly #uncommitted = new Map<string, SagaRow>()
 
   constructor(clock: Clock, locks: Locks) {
     this.#clock = clock
@@ -48,14 +53,14 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
         ...rest,
         ...state,
         ...NEW_SAGA,
-        currentStep: state.steps.at(-1)?.name,
+        currentStep: currentStep(state),
         input: JSON.parse(input),
         wakeAt: this.#after(wakeIn),
         createdAt: now,
         updatedAt: now,
         steps,
       })
-      if (saga.runner === undefined) transaction.atCommit(() => this.#waiting.wake())
+      if (saga.runner === undefined && wakeIn < SOON) transaction.atCommit(() => this.#tell())
       return true
     })
   }
@@ -73,7 +78,7 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
         status: state.status,
         held: state.held,
         error: state.error,
-        currentStep: state.steps.at(-1)?.name,
+        currentStep: currentStep(state),
         version: row.version + 1,
         runner: claim === 'release' ? undefined : row.runner,
         wakeAt: this.#wakeAt(row, change),
@@ -83,29 +88,31 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
         attentionAt: waits ? (row.attentionAt ?? now) : undefined,
         steps: this.#steps(row, change, now),
       })
-      if (claim === 'leave') transaction.atCommit(() => this.#waiting.wake())
+      const soon = claim === 'release' && (change.wakeIn ?? SOON) < SOON
+      if (claim === 'leave' || soon) transaction.atCommit(() => this.#tell())
       return true
     })
   }
 
-  #wakeAt({ runner, wakeAt }: Row, { claim, wakeIn, lease }: SagaChange): Date | undefined {
+  #wakeAt({ runner, wakeAt }: SagaRow, { claim, wakeIn, lease }: SagaChange): Date | undefined {
     if (claim === 'keep') {
       return wakeAt !== undefined && wakeAt.getTime() > this.#clock.now() + lease / 2 ? wakeAt : this.#after(lease)
     }
+    if (claim === 'stay') return wakeAt
     if (claim === 'leave' && runner !== undefined && wakeAt !== undefined) return wakeAt
     return wakeIn === undefined ? undefined : this.#after(wakeIn)
   }
 
-  #steps(row: Row, { state, steps: changed }: SagaChange, now: Date): readonly StepRecord[] {
+  #steps(row: SagaRow, { state, steps: changed }: SagaChange, now: Date): readonly StepRecord[] {
     return state.steps.map((given) => {
       const old = row.steps.find(({ name }) => name === given.name)
       const step = changed.find(({ name }) => name === given.name)
       if (step === undefined) return old!
-      const { name, key, status, executed, attempts, spent, undos, error } = step
+      const { name, key, status, executed, attempts, spent, undos, sends, error } = step
       // As it comes back from a store: nobody else has this object.
       const output = step.output === undefined ? undefined : JSON.parse(JSON.stringify(step.output))
       return {
-        ...{ name, key, status, output, executed, attempts, spent: Math.round(spent), undos, error },
+        ...{ name, key, status, output, executed, attempts, spent: Math.round(spent), undos, sends, error },
         startedAt: old?.startedAt ?? now,
         executedAt: old?.executedAt ?? (executed ? now : undefined),
         compensatedAt: status === 'compensated' ? now : undefined,
@@ -129,7 +136,7 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
     const chosen = apart.length > 0 ? apart : due.filter((row) => row.runner === undefined).slice(0, count)
     return chosen.map((row) => {
       const takenOver = row.runner !== undefined
-      const saga: Row = {
+      const saga: SagaRow = {
         ...row,
         runner,
         version: row.version + 1,
@@ -154,14 +161,15 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
     })
   }
 
-  async nextDue(definitions: readonly string[]): Promise<number | undefined> {
+  async nextDue(definitions: readonly string[], claimed = false): Promise<number | undefined> {
     const times = [...this.#rows.values()]
       .filter((row) => definitions.includes(row.definition) && row.wakeAt !== undefined && row.held === undefined)
+      .filter((row) => !claimed || row.runner !== undefined)
       .map((row) => row.wakeAt!.getTime())
     return times.length === 0 ? undefined : Math.min(...times) - this.#clock.now()
   }
 
-  async list(filter: SagaFilter, page: SagaPage): Promise<readonly SagaRecord[]> {
+  async list(filter: SagaFilter, page: SagaPage, _tx?: MemoryTransaction): Promise<readonly SagaRecord[]> {
     const { type, aggregate, status, attention = false } = filter
     const limit = wholeNumber('sagas: limit', page.limit ?? 50, { max: 1000 })
     const statuses = status === undefined || typeof status !== 'string' ? status : [status]
@@ -182,6 +190,34 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
       counts.set(definition, (counts.get(definition) ?? 0) + 1)
     }
     return [...counts].map(([definition, count]) => ({ definition, count }))
+  }
+
+  async stats(): Promise<readonly SagaStats[]> {
+    const now = this.#clock.now()
+    const since = (times: readonly (Date | undefined)[]) =>
+      Math.max(0, ...times.map((at) => (at === undefined ? 0 : (now - at.getTime()) / 1000)))
+    const found = new Map<string, SagaRow[]>()
+    for (const row of this.#rows.values()) {
+      if (row.endedAt !== undefined && row.attentionAt === undefined) continue
+      found.set(row.type, [...(found.get(row.type) ?? []), row])
+    }
+    return [...found].map(([type, rows]) => {
+      const count = (state: CountedState) => ({
+        count: rows.filter((row) => stateOf(row) === state).length,
+        estimated: false,
+      })
+      return {
+        type,
+        counts: {
+          running: count('running'),
+          compensating: count('compensating'),
+          held: count('held'),
+          failed: count('failed'),
+        },
+        dueSeconds: since(rows.filter(({ held }) => held === undefined).map(({ wakeAt }) => wakeAt)),
+        waitingSeconds: since(rows.map(({ attentionAt }) => attentionAt)),
+      }
+    })
   }
 
   audit(tx: MemoryTransaction | undefined, entry: Omit<SagaAudit, 'at'>): Promise<void> {
@@ -207,14 +243,29 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
   }
 
   async listen(): Promise<SagaListener> {
+    let heard = this.#told
+    const hears = () => {
+      const before = heard
+      heard = this.#told
+      return before !== heard
+    }
     return {
-      wait: (ms, signal) => this.#waiting.pause(ms, signal),
+      wait: async (ms, signal) => {
+        if (hears()) return true
+        await this.#waiting.pause(ms, signal)
+        return hears()
+      },
       busy: () => {},
       close: async () => {},
     }
   }
 
-  #isDue({ id, wakeAt, held }: Row): boolean {
+  #tell(): void {
+    this.#told++
+    this.#waiting.wake()
+  }
+
+  #isDue({ id, wakeAt, held }: SagaRow): boolean {
     return wakeAt !== undefined && wakeAt.getTime() <= this.#clock.now() && held === undefined && !this.#busy.has(id)
   }
 
@@ -223,11 +274,11 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
   }
 
   /** As the transaction that has locked it sees it. */
-  #row(id: string): Row | undefined {
+  #row(id: string): SagaRow | undefined {
     return this.#uncommitted.get(id) ?? this.#rows.get(id)
   }
 
-  #write(tx: ReturnType<typeof transactionOf>, row: Row): void {
+  #write(tx: ReturnType<typeof transactionOf>, row: SagaRow): void {
     this.#uncommitted.set(row.id, row)
     tx.atCommit(() => this.#rows.set(row.id, row))
   }
@@ -248,6 +299,19 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
     })
     return fn(transaction)
   }
+}
+
+/** What is due later is found by a runner that looks now and then, in milliseconds. */
+const SOON = 120_000
+
+/** Of one that has not ended, or has failed. */
+function stateOf({ status, held }: SagaRow): CountedState {
+  return held === undefined ? (status as CountedState) : 'held'
+}
+
+/** An early step is not the one it is at. */
+function currentStep({ steps }: SagaState): string | undefined {
+  return (steps.findLast(({ status }) => status !== 'completed') ?? steps.at(-1))?.name
 }
 
 const NEW_SAGA = { version: 1, takeovers: 0, endedAt: undefined, attentionAt: undefined }

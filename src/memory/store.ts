@@ -1,9 +1,12 @@
-import { type Clock, checkOptions, systemClock } from '../core/index.ts'
+import { type Clock, checkOptions, type Message, systemClock, WaybillError } from '../core/index.ts'
 import type { Leadership } from '../outbox/leadership.ts'
+import { type BarrierFunction, throughBarrier } from '../store/barrier.ts'
 import type { Migrated, Store } from '../store/store.ts'
 import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
+import { MemoryBarriers } from './barriers.ts'
 import { MemoryInbox } from './inbox.ts'
 import { MemoryLeadership } from './leadership.ts'
+import type { MemoryLog } from './log.ts'
 import { MemoryOutbox, type MemoryOutboxOptions } from './outbox.ts'
 import { MemorySagas } from './sagas.ts'
 import { begin, Locks, type MemoryTransaction } from './transaction.ts'
@@ -21,6 +24,7 @@ export class Memory extends AmbientUnitOfWork<MemoryTransaction> implements Stor
   readonly outbox: MemoryOutbox
   readonly inbox: MemoryInbox
   readonly sagas: MemorySagas
+  readonly barriers: MemoryBarriers
   readonly #clock: Clock
   readonly #scopes = new Map<string, MemoryLeadership>()
 
@@ -33,7 +37,19 @@ export class Memory extends AmbientUnitOfWork<MemoryTransaction> implements Stor
     this.outbox = new MemoryOutbox(clock, locks, () => this.current(), options.outbox)
     this.inbox = new MemoryInbox(clock, locks)
     this.sagas = new MemorySagas(clock, locks)
+    this.barriers = new MemoryBarriers(clock, locks)
     this.name = `memory ${this.outbox.name}`
+  }
+
+  /** For a service that takes part in a saga: see the same of `postgres()`. */
+  barrier(tx: MemoryTransaction, message: Message, fn: BarrierFunction): Promise<readonly Message[]> {
+    return throughBarrier(this.barriers, tx, message, fn)
+  }
+
+  /** Only where the outbox was declared one: `outbox: { log: true }`. */
+  get log(): MemoryLog {
+    if (this.outbox.log !== undefined) return this.outbox.log
+    throw new WaybillError('INVALID_OPTION', `${this.outbox.name} is no log; give memory({ outbox: { log: true } })`)
   }
 
   /** `outbox`: the relays of its outbox; any other name is a scope of its own. */

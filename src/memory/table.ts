@@ -1,17 +1,17 @@
 import { type Clock, telemetry } from '../core/index.ts'
 import type { Demand } from '../flow/index.ts'
 import type { State } from '../outbox/admin.ts'
-import { tellExpired } from '../outbox/waiting.ts'
-import { Heap } from './heap.ts'
+import { publishExpired } from '../outbox/waiting.ts'
+import { LazyHeap } from './heap.ts'
 import type { Row } from './row.ts'
 
 /** What a part of the outbox has to offer: rows that are ready, and those that wait for a time. */
 class ShardQueues {
-  readonly ready = new Heap<Row>(
+  readonly ready = new LazyHeap<Row>(
     (row) => row.sequence,
     (row) => row.state === 'ready' && row.delivery === undefined && !row.removed,
   )
-  readonly timers = new Heap<Timer>(
+  readonly timers = new LazyHeap<Timer>(
     ({ at }) => at,
     ({ row, at }) => row.availableAt === at && waits(row.state) && !row.removed,
   )
@@ -43,7 +43,7 @@ export class Table {
   /** Called when there may be something to take. */
   readonly waiting = new Set<() => void>()
   readonly #clock: Clock
-  readonly #keys = new Map<string, KeyQueue>()
+  readonly #keys = new Map<string, KeyRows>()
   #shards = [new ShardQueues()]
   #sequence = 0
 
@@ -140,13 +140,13 @@ export class Table {
         row.lastError = 'the relay that worked on it let its lease run out'
         if (row.attempts >= attempts) {
           this.become(row, 'dead')
-          this.#tellDead(row)
+          this.#publishDead(row)
           continue
         }
       }
       this.become(row, 'ready')
     }
-    tellExpired(this.name, expired)
+    publishExpired(this.name, expired)
   }
 
   #place(row: Row): void {
@@ -155,7 +155,7 @@ export class Table {
     if (state === 'ready') queues.ready.push(row)
     else if (waits(state)) queues.timers.push({ row, at: availableAt! })
     if (key !== undefined && (state === 'retrying' || state === 'dead' || state === 'held')) {
-      const queue = this.#keys.get(key) ?? new KeyQueue()
+      const queue = this.#keys.get(key) ?? new KeyRows()
       this.#keys.set(key, queue)
       queue.add(row, state)
     }
@@ -171,9 +171,9 @@ export class Table {
     else if (queue.empty) this.#keys.delete(key!)
   }
 
-  #tellDead({ eventId: id, message, attempts: attempt, lastError, tenant, topic }: Row): void {
+  #publishDead({ eventId: id, message, attempts: attempt, lastError, tenant, topic }: Row): void {
     const dead = { type: message.type, id, reason: lastError!, attempt, tenant: tenant || undefined, topic }
-    telemetry['message.dead'].publish({ flow: this.name, ...dead })
+    telemetry['message.dead'].publish({ flow: this.name, table: this.name, ...dead })
   }
 }
 
@@ -198,8 +198,12 @@ export const BLOCKERS: Record<'block' | 'continue', readonly Blocker[]> = {
 }
 
 /** Of one key: the events that hold back later ones, and those that are held back. */
-export class KeyQueue {
-  readonly #rows: Record<Blocker, Heap<Row>> = { retrying: rows('retrying'), dead: rows('dead'), held: rows('held') }
+export class KeyRows {
+  readonly #rows: Record<Blocker, LazyHeap<Row>> = {
+    retrying: rows('retrying'),
+    dead: rows('dead'),
+    held: rows('held'),
+  }
 
   add(row: Row, state: Blocker): void {
     this.#rows[state].push(row)
@@ -218,8 +222,8 @@ export class KeyQueue {
   }
 }
 
-function rows(state: State): Heap<Row> {
-  return new Heap<Row>(
+function rows(state: State): LazyHeap<Row> {
+  return new LazyHeap<Row>(
     (row) => row.sequence,
     (row) => row.state === state && !row.removed,
   )

@@ -1,5 +1,5 @@
 import { WaybillError } from '../core/index.ts'
-import { Guard, keepOriginal } from '../drivers/sql/transaction.ts'
+import { keepOriginal, TransactionGuard } from '../drivers/sql/transaction.ts'
 import type { Begin } from '../store/unit-of-work.ts'
 
 /** A transaction in memory. What the outbox and the inbox write in it is seen by nobody before its commit. */
@@ -12,7 +12,7 @@ export interface MemoryTransaction {
 }
 
 export class Transaction implements MemoryTransaction {
-  readonly #guard = new Guard()
+  readonly #guard = new TransactionGuard()
   readonly #writes: (() => void)[] = []
   readonly #undos: (() => void)[] = []
   readonly #releases: (() => void)[] = []
@@ -47,7 +47,7 @@ export class Transaction implements MemoryTransaction {
     this.#guard.check()
   }
 
-  /** Until `other` has ended. Two that would wait for each other for ever are told apart by an error. */
+  /** Until `other` has ended. Where two would wait for each other for ever, this one rejects (deadlock). */
   async wait(other: Transaction): Promise<void> {
     if (other.#awaits(this)) {
       throw new WaybillError('CONFLICT', 'two transactions wait for each other; this one is rolled back, run it again')

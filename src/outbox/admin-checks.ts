@@ -1,7 +1,7 @@
 import { checkOptions, describe, isUuid, type OptionNames, oneOf, WaybillError, wholeNumber } from '../core/index.ts'
 import {
   ACTIONS,
-  type Action,
+  type AdminAction,
   type Audit,
   type OutboxFilter,
   type Page,
@@ -9,16 +9,16 @@ import {
   type State,
 } from './admin.ts'
 
-/** What people may ask of an outbox is the same for every store, and so is what they are told when it is wrong. */
+/** What people may ask of an outbox is the same for every store, and so are the errors when it is wrong. */
 
-/** The most an action touches unless it is told otherwise, and the most that is counted one by one. */
+/** The most an action touches unless a limit is given, and the most that is counted one by one. */
 export const MOST_AT_ONCE = 100_000
 
 /** The order in which a list shows states: first what a person should look at. */
 export const SHOWN: readonly State[] = ['dead', 'retrying', 'held', 'leased', 'scheduled', 'ready', 'published']
 
 /** What each action may touch. Pending ones are removed in the order in which a relay moves them on. */
-export const TOUCHES: Readonly<Record<Action, readonly State[]>> = {
+export const TOUCHES: Readonly<Record<AdminAction, readonly State[]>> = {
   rearm: ['dead'],
   'discard-dead': ['dead'],
   'discard-pending': ['ready', 'scheduled', 'leased', 'held', 'retrying'],
@@ -66,12 +66,12 @@ function isText(value: unknown): value is string {
   return typeof value === 'string' && !/[\0\p{Cs}]/u.test(value)
 }
 
-export function checkAction(action: Action): Action {
+export function checkAction(action: AdminAction): AdminAction {
   return oneOf('preview: action', action, ACTIONS)
 }
 
 /** The states that a filter asks for, in the order of `SHOWN`; for an action those it may touch, in its own order. */
-export function statesOf(where: string, { states }: OutboxFilter, action?: Action): readonly State[] {
+export function statesOf(where: string, { states }: OutboxFilter, action?: AdminAction): readonly State[] {
   const allowed = action === undefined ? SHOWN : TOUCHES[action]
   if (states === undefined) return allowed
   for (const state of states) oneOf(`${where}: states`, state, allowed)

@@ -51,7 +51,7 @@ export interface Page {
 
 /** What can be done with events, as it stands in the audit. */
 export const ACTIONS = ['rearm', 'discard-dead', 'discard-pending', 'replay'] as const
-export type Action = (typeof ACTIONS)[number]
+export type AdminAction = (typeof ACTIONS)[number]
 
 /** A count and a sample of what an action would touch, so that a person can look before it happens. */
 export interface Preview {
@@ -70,10 +70,29 @@ export interface Count {
 /** How many events an outbox holds in each state, and how old the oldest is. */
 export interface OutboxStats {
   readonly states: Readonly<Record<State, Count>>
-  /** Seconds since the oldest event that could be dispatched was created. */
+  /** For how many seconds the oldest event that could be dispatched has waited: since it was created, or was due. */
   readonly oldestReadySeconds: number | undefined
   /** Keys with events that wait for an earlier one. */
   readonly blockedKeys: Count
+  /** Parts that could not be asked, so that nothing of them is counted. Absent: all were. */
+  readonly missing?: readonly MissingPart[]
+}
+
+/** A part of an outbox, such as a shard on another server, that could not be asked. */
+export interface MissingPart {
+  readonly part: string
+  readonly reason: string
+}
+
+/** Entries; and which parts of the outbox could not be asked for theirs, if any. */
+export type OutboxEntries = readonly OutboxEntry[] & { readonly missing?: readonly MissingPart[] }
+
+/** How far events are counted, where that costs time. */
+export interface StatsOptions {
+  /** Up to so many of a state are counted one by one. Default 10,000, which costs next to nothing. */
+  exactUpTo?: number
+  /** Whether published ones are counted too. Default true. */
+  published?: boolean
 }
 
 /** Who did it and why. Kept for good. */
@@ -85,26 +104,29 @@ export interface Audit {
 export interface AuditEntry extends Audit {
   readonly id: string
   readonly at: Date
-  /** What was done. `discard` of pending events and `replay` are among them. */
-  readonly action: Action
+  /** What was done. `discard` of pending events and `replay` are among them; `trim` is of a log as a whole. */
+  readonly action: AdminAction | 'trim'
   readonly filter: Readonly<Record<string, unknown>>
   readonly count: number
 }
+
+/** Lines of the audit; and which parts of the outbox could not be asked for theirs, if any. */
+export type AuditEntries = readonly AuditEntry[] & { readonly missing?: readonly MissingPart[] }
 
 /** What is not published yet goes only by tenant or topic, within a time window. */
 export type PendingFilter = OutboxFilter & { since: Date; until: Date } & ({ tenant: string } | { topic: string })
 
 /**
- * What people do with an outbox. Every action is one transaction with its line in the audit, and answers how many
+ * What people do with an outbox. Every action is one transaction with its line in the audit, and returns how many
  * events it changed. Nothing but `show` gives a payload.
  */
 export interface OutboxAdmin {
   readonly name: string
   /** State by state: dead, retrying, held, leased, scheduled and ready ones in their order, published ones newest first. */
-  list(filter?: OutboxFilter, page?: Page): Promise<readonly OutboxEntry[]>
+  list(filter?: OutboxFilter, page?: Page): Promise<OutboxEntries>
   show(eventId: string): Promise<{ readonly entry: OutboxEntry; readonly message: RawMessage } | undefined>
   /** What the action would touch now. */
-  preview(action: Action, filter: OutboxFilter): Promise<Preview>
+  preview(action: AdminAction, filter: OutboxFilter): Promise<Preview>
   /**
    * Dead events get all their attempts again, the earliest first, at most `limit` (default 100,000). Their place in the
    * order of their key is kept: what waits for them goes on waiting until they are published.
@@ -114,7 +136,7 @@ export interface OutboxAdmin {
   discardDead(filter: OutboxFilter, audit: Audit, options?: { limit?: number }): Promise<number>
   /**
    * Events not yet published are removed. `expected` is the count of the preview: is it another by now, nothing happens.
-   * What a relay has in hand at this moment may still arrive.
+   * What a relay is publishing at this moment may still arrive.
    */
   discardPending(filter: PendingFilter, audit: Audit, options: { expected: number }): Promise<number>
   /**
@@ -123,8 +145,8 @@ export interface OutboxAdmin {
    */
   replay(filter: OutboxFilter, audit?: Audit, options?: { asNew?: boolean; limit?: number }): Promise<number>
   /** What was done, newest first. `after` is the id of the last line seen. */
-  audits(page?: Page): Promise<readonly AuditEntry[]>
-  stats(): Promise<OutboxStats>
-  /** Removes published events older than `retention` milliseconds, at most `limit`; answers how many. */
+  audits(page?: Page): Promise<AuditEntries>
+  stats(options?: StatsOptions): Promise<OutboxStats>
+  /** Removes published events older than `retention` milliseconds, at most `limit`; returns how many. */
   clean(options?: { retention?: number; limit?: number }): Promise<number>
 }

@@ -22,9 +22,17 @@ export interface AssignmentSettings {
   rest?(): void
 }
 
+/** Among relays that compete, the first by name reports for all: whether this one is, as of `asked`, and while that can be relied on. */
+interface Rank {
+  readonly first: boolean
+  readonly asked: number
+  readonly from: number
+  readonly until: number
+}
+
 /**
  * Which part of an outbox a relay reads, among many relays: all of it, as its owner or as one of those that compete; or
- * its share of the shards, which are dealt out to the live members by their names.
+ * its part of the shards, which are dealt out to the live members by their names.
  */
 export class Assignment implements Reader {
   readonly #options: ReaderOptions
@@ -32,6 +40,7 @@ export class Assignment implements Reader {
   readonly #waiting: Waiting
   #kind: 'owner' | 'lease' | undefined
   #sources: readonly Source[] = []
+  #rank: Rank | undefined
 
   constructor(options: ReaderOptions, settings: AssignmentSettings) {
     this.#options = options
@@ -43,8 +52,18 @@ export class Assignment implements Reader {
     await this.#settings.check?.()
   }
 
-  share(): Promise<readonly Source[]> {
-    return this.#answered(this.#share())
+  assignment(): Promise<readonly Source[]> {
+    return this.#answered(this.#assign())
+  }
+
+  get competes(): boolean {
+    return this.#kind === 'lease'
+  }
+
+  leads(): boolean | undefined {
+    const now = this.#options.clock.monotonic()
+    if (this.#rank === undefined || now > this.#rank.until) return undefined
+    return this.#rank.first && now >= this.#rank.from
   }
 
   waiting(): Waits | undefined {
@@ -56,19 +75,40 @@ export class Assignment implements Reader {
   }
 
   async close(): Promise<void> {
+    this.#rank = undefined
     this.rest()
     const { leadership, member } = this.#settings
     await this.#answered(leadership.leave(member)).catch(() => {})
   }
 
-  async #share(): Promise<readonly Source[]> {
+  async #assign(): Promise<readonly Source[]> {
     this.#kind ??= await this.#choose()
-    if (!(await this.#join())) return []
-    if (this.#sources.length === 1) return this.#sources
+    const asked = this.#options.clock.monotonic()
+    if (!(await this.#join())) {
+      this.#rank = undefined
+      return []
+    }
+    if (this.#sources.length === 1 && this.#kind === 'owner') return this.#sources
     const { leadership, member } = this.#settings
     const names = (await leadership.members()).map(({ name }) => name)
     const place = names.indexOf(member)
+    if (this.#kind === 'lease') {
+      this.#rank = this.#ranked(asked, place, names.length)
+      return this.#sources
+    }
     return this.#sources.filter((_, shard) => shard % names.length === place)
+  }
+
+  /** Two must not report at once: whoever comes waits for as long as another may still think that it is the first. */
+  #ranked(asked: number, place: number, members: number): Rank {
+    const { lease, clock } = this.#options
+    const now = clock.monotonic()
+    const valid = (lease * 2) / 3
+    const before = this.#rank
+    // It has been a member since then: what it wrote at that time has not run out.
+    const stayed = before !== undefined && now - before.asked < lease
+    const from = stayed ? before.from : members === 1 ? now : now + valid
+    return { first: place === 0, asked, from, until: asked + valid }
   }
 
   /** Says that this relay lives. Returns whether it may read. */
@@ -88,13 +128,28 @@ export class Assignment implements Reader {
     const compete = reader === 'auto' && (await leadership.members()).some(({ mode }) => mode === 'lease')
     const kind = reader === 'lease' || compete ? 'lease' : 'owner'
     const chosen = compete ? 'relays that compete are at work already' : 'it keeps order per key and is the fastest'
-    const why = reader === 'auto' ? chosen : 'as it was told'
+    const why = reader === 'auto' ? chosen : 'as its options say'
     this.#sources =
       kind === 'lease'
         ? [this.#settings.competing(() => this.#join())]
-        : Array.from({ length: shards }, (_, shard) => this.#settings.owner(shard))
+        : Array.from({ length: shards }, (_, shard) => this.#owned(shard))
     telemetry['relay.reader'].publish({ table, reader: kind, shards, why })
     return kind
+  }
+
+  /** Whoever owns the first shard reports for the whole. Each change of owner is published. */
+  #owned(shard: number): Source {
+    const { table, member } = this.#settings
+    const source = this.#settings.owner(shard)
+    return {
+      ...source,
+      leads: shard === 0,
+      open: async (signal) => {
+        const session = await source.open(signal)
+        if (session !== undefined) telemetry['relay.leads'].publish({ table, shard, holder: member })
+        return session
+      },
+    }
   }
 
   #answered<T>(answer: Promise<T>): Promise<T> {

@@ -18,11 +18,11 @@ import { Task } from '../flow/index.ts'
 export interface Cleanable {
   readonly name: string
   /**
-   * Removes what is older than `retention` milliseconds and no longer needed, at most `limit`; answers how many. Without
+   * Removes what is older than `retention` milliseconds and no longer needed, at most `limit`; returns how many. Without
    * a retention the store's own counts.
    */
   clean(options: { retention?: number; limit?: number }): Promise<number>
-  /** What else is to be done once a round, such as dropping partitions; answers how many were. */
+  /** What else is to be done once a round, such as dropping partitions; returns how many were. */
   maintain?(options: { retention?: number }): Promise<number>
 }
 
@@ -34,6 +34,8 @@ export interface CleanerOptions {
   retention?: Duration
   /** Default every minute. */
   every?: Duration
+  /** `false`: it starts, removes nothing, and says so. Default true. */
+  enabled?: boolean
   /** Rows of one statement. Default 1000. */
   batch?: number
   clock?: Clock
@@ -44,6 +46,7 @@ const OPTIONS: OptionNames<CleanerOptions> = {
   name: true,
   retention: true,
   every: true,
+  enabled: true,
   batch: true,
   clock: true,
 }
@@ -70,7 +73,15 @@ export class Cleaner extends Task<Cleaned> {
     const retention =
       options.retention === undefined ? {} : { retention: milliseconds(options.retention, 'cleaner: retention') }
     const sizes = new Map<Cleanable, number>()
-    super({ name, every, clock, run: (signal) => cleanAll(stores, sizes, retention, limit, clock, signal) })
+    const { enabled = true } = options
+    super({
+      name,
+      every,
+      enabled,
+      clock,
+      // A round in the foreground does nothing either.
+      run: async (signal) => (enabled ? cleanAll(stores, sizes, retention, limit, clock, signal) : {}),
+    })
   }
 }
 

@@ -1,9 +1,12 @@
 export type {
-  Action,
+  AdminAction,
   Audit,
+  AuditEntries,
   AuditEntry,
   Count,
+  MissingPart,
   OutboxAdmin,
+  OutboxEntries,
   OutboxEntry,
   OutboxFilter,
   OutboxStats,
@@ -19,7 +22,8 @@ export { type Cleanable, type Cleaned, Cleaner, type CleanerOptions } from './cl
 export type { Holder, Leadership, Member, Term } from './leadership.ts'
 export { Quarantine } from './quarantine.ts'
 export type { OutboxReader, Reader, ReaderKind, ReaderOptions } from './reader.ts'
-export { Relay, type RelayOptions } from './relay.ts'
+export { Relay } from './relay.ts'
+export type { RelayOptions } from './relay-options.ts'
 export type { RouteTable } from './routes.ts'
 export { type Destination, RoutingRelay, type RoutingRelayOptions, type RoutingTally } from './routing-relay.ts'
 export { type OutboxSourceOptions, outboxSource } from './source.ts'

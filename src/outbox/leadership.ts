@@ -5,8 +5,8 @@ export interface Term {
   readonly epoch: string
   /** The holder before ended without releasing it: it died, or was cut off. */
   readonly abandoned: boolean
-  /** What the holder before had noted as alone in progress when it ended. */
-  readonly note: string | undefined
+  /** What the holder before had recorded as going out alone when it ended. */
+  readonly probe: string | undefined
 }
 
 /** Who has a right at present, and for how many milliseconds more unless it is renewed. */
@@ -45,7 +45,7 @@ export interface Leadership {
   acquire(member: string, shard: number, lease: number): Promise<Term | undefined>
   /** `false`: it has passed on. Whoever holds a term lives: its membership is renewed with it. */
   renew(member: string, term: Term, lease: number): Promise<boolean>
-  /** Writes down what goes out alone next, or that nothing does, for whoever takes over. A stale term notes nothing. */
-  note(term: Term, probe: string | undefined): Promise<void>
+  /** Records what goes out alone next, or that nothing does, for the next holder. A stale term records nothing. */
+  recordProbe(term: Term, probe: string | undefined): Promise<void>
   release(member: string, term: Term): Promise<void>
 }

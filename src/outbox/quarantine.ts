@@ -4,7 +4,7 @@ const MOST = 100
 /**
  * Quarantine: an event whose lease expired may have crashed its relay. So it is claimed with nothing else in progress,
  * alone at first; while that does no harm, the next ones come in groups of 2, 4 … 100. Everything else waits for them, but
- * no longer than until a lease is renewed: an event may need others that arrive, to be told from an outage.
+ * no longer than until a lease is renewed: only others that arrive show that a failure is no outage.
  *
  * The policy of one session that competes for events. It reads no clock and no store: the session reports what happened.
  */

@@ -1,14 +1,10 @@
 import {
-  type BackoffOptions,
-  type Clock,
   checkOptions,
-  type Duration,
   describe,
   errorSummary,
+  type GaugeSource,
   milliseconds,
-  type OptionNames,
   oneOf,
-  type Random,
   telemetry,
   Unavailable,
   untilAborted,
@@ -24,101 +20,26 @@ import {
   Parent,
   type Phase,
   type Publisher,
-  type PublisherLike,
   publisherOf,
   RETRY_DEFAULTS,
-  type RetryOptions,
   type Source,
   type Tally,
   Task,
   type Worker,
 } from '../flow/index.ts'
 import { isOrdered } from '../flow/publisher.ts'
-import { type OutboxReader, READERS, type Reader, type ReaderKind, type ReaderOptions } from './reader.ts'
-
-/** What a relay reads from, publishes to, and how. */
-export interface RelayOptions {
-  /** The outbox; or any other source, such as a stream, which decides for itself who reads it. */
-  from: OutboxReader | Source
-  /** Where its events go: a publisher, or an async function that publishes one message. */
-  to: PublisherLike
-  name?: string
-  /** `owner`: one relay reads at a time, in order per key (default). `lease`: many compete, without order. */
-  reader?: ReaderKind
-  /** Owners share the table by key: this many shards move between the relays that live. Default 1. */
-  shards?: number
-  /** How many events are taken at first, and at most while they come full. Default 100, growing to 1000 or to `batch`. */
-  batch?: number
-  maxBatch?: number
-  /** How many batches are published at once. Default 2. */
-  concurrency?: number
-  /** How often an idle relay looks, doubling to `maxPoll`. Default 1 s and 5 s. */
-  poll?: Duration
-  maxPoll?: Duration
-  /** How long the right to settle lasts without being renewed. Default 60 s. */
-  lease?: Duration
-  /**
-   * How an event is tried again, before it is dead, and what becomes of its key then. `classify` says what an error of a
-   * plain function given as `to` means; a publisher says so itself.
-   */
-  retry?: RetryOptions
-  /** Between probes while the destination is down. Default 200 ms doubling to 30 s. */
-  outage?: BackoffOptions
-  /** Removes events once they are published, instead of keeping them for the cleaner. */
-  deleteOnPublish?: boolean
-  /** Be woken by writers, beside polling. Default true. */
-  wake?: boolean
-  /** How long publishing a batch may take; then nobody is charged, and it is tried again. Default 60 s; `false`: for ever. */
-  timeout?: Duration | false
-  /** How long what is being published may take when the relay is stopped. Default 10 s. */
-  grace?: Duration
-  clock?: Clock
-  random?: Random
-}
-
-export const RELAY_OPTIONS: OptionNames<RelayOptions> = {
-  from: true,
-  to: true,
-  name: true,
-  reader: true,
-  shards: true,
-  batch: true,
-  maxBatch: true,
-  concurrency: true,
-  poll: true,
-  maxPoll: true,
-  lease: true,
-  retry: true,
-  outage: true,
-  deleteOnPublish: true,
-  wake: true,
-  timeout: true,
-  grace: true,
-  clock: true,
-  random: true,
-}
-
-/** What is meant where an option is not given. Those of `retry` and `outage` are in RETRY_DEFAULTS. */
-export const RELAY_DEFAULTS = {
-  reader: 'auto',
-  shards: 1,
-  batch: 100,
-  /** While batches come full; `batch` itself where that is larger. */
-  maxBatch: 1000,
-  concurrency: 2,
-  poll: '1s',
-  maxPoll: '5s',
-  lease: '60s',
-  deleteOnPublish: false,
-  wake: true,
-  grace: '10s',
-} as const
+import { outboxGauges } from './outbox-gauges.ts'
+import { type OutboxReader, READERS, type Reader, type ReaderOptions } from './reader.ts'
+import { RELAY_DEFAULTS, RELAY_OPTIONS, type RelayOptions } from './relay-options.ts'
 
 /** How long the checks at start may take before the relay goes on without them, and says so. */
 const CHECK_WITHIN = 10_000
 
-/** How long a look at the shares that is under way may go on at a stop, in milliseconds. */
+/** How long a look at its parts that is under way may go on at a stop, in milliseconds. */
 const LOOK_ENDS_WITHIN = 1000
+
+/** How soon a relay without a part of the outbox looks again, in milliseconds: it says soon that it waits, and takes over soon. */
+const LOOK_AGAIN = 2000
 
 /** The largest batch there may be. */
 const MOST_AT_ONCE = 10_000
@@ -126,9 +47,9 @@ const MOST_AT_ONCE = 10_000
 /**
  * Publishes what transactions left in an outbox:
  *
- * 1. take part: say that this relay lives, and learn which share of the outbox is its own;
- * 2. for each share a flow: take events in order, publish them in batches, settle;
- * 3. when the shares change, because a relay came, left or died, start and stop flows.
+ * 1. take part: say that this relay lives, and learn which part of the outbox is its own;
+ * 2. for each part a flow: take events in order, publish them in batches, settle;
+ * 3. when its parts change, because a relay came, left or died, start and stop flows.
  */
 export class Relay extends Parent<Tally> {
   readonly name: string
@@ -139,13 +60,17 @@ export class Relay extends Parent<Tally> {
   readonly #lease: number
   readonly #maxBatch: number
   readonly #flows = new Map<Source, Flow>()
-  /** Shares that are another's now, until what is in flight of them has ended. */
+  /** Parts that are another's now, until what is in flight of them has ended. */
   readonly #leaving = new Map<Source, Promise<void>>()
-  readonly #sharing: Task<void>
+  readonly #sharing: Task<boolean>
+  readonly #publishes: boolean
+  override readonly gauges: GaugeSource | undefined
   #prepared: Promise<void> | undefined
 
-  constructor(options: RelayOptions) {
-    super(options?.clock)
+  /** `publishes: false`: it only moves events to other tables, and is not counted as a dispatch. */
+  constructor(options: RelayOptions, { publishes = true }: { publishes?: boolean } = {}) {
+    super(options?.clock, undefined, checkedSwitch('Relay', options?.enabled))
+    this.#publishes = publishes
     checkOptions('Relay', options, RELAY_OPTIONS)
     checkRetry('Relay: retry', options?.retry)
     const { from, to, batch = RELAY_DEFAULTS.batch } = options ?? {}
@@ -173,12 +98,14 @@ export class Relay extends Parent<Tally> {
       clock: this.clock,
     }
     this.#reader = isOutbox(from) ? from.reader(settings) : readerOf(from, options)
+    this.gauges = isOutbox(from) ? outboxGauges(from, this, this.#reader, () => this.#leads()) : undefined
     // Settings that are wrong show here, before anything moves.
     this.#flow({ name: options.from.name, features: {}, open: async () => undefined })
     this.#sharing = new Task({
       name: `${this.name}: shares`,
       every: this.#lease / 3,
       run: (signal) => this.#rebalance(signal),
+      again: (hasPart) => (hasPart ? false : Math.min(LOOK_AGAIN, this.#lease / 3)),
       // Others take a relay that does not say that it lives for dead: it tries again soon.
       backoff: { min: Math.min(200, this.#lease / 3), max: this.#lease / 3 },
       // Stopped before the flows: it would start others.
@@ -189,22 +116,23 @@ export class Relay extends Parent<Tally> {
   }
 
   /**
-   * One round: takes part, takes once from each of its shares, publishes and settles. Of an outbox it then keeps no
+   * One round: takes part, takes once from each of its parts, publishes and settles. Of an outbox it then keeps no
    * connection and no right to read: a script may end after it.
    */
   async runOnce(): Promise<Tally> {
-    await this.#prepareOnce()
     const total: Tally = { taken: 0, done: 0, retry: 0, dead: 0, release: 0 }
+    if (!this.enabled) return total
+    await this.#prepareOnce()
     const failures: unknown[] = []
     try {
-      for (const source of await this.#reader.share()) {
+      for (const source of await this.#reader.assignment()) {
         const flow = this.#flows.get(source) ?? this.#flow(source)
         this.#flows.set(source, flow)
         try {
           const tally = await flow.runOnce()
           for (const kind of Object.keys(total) as (keyof Tally)[]) total[kind] += tally[kind]
         } catch (error) {
-          // Of one share: the others have their turn all the same.
+          // Of one part: the others have their turn all the same.
           failures.push(error)
         } finally {
           if (isOutbox(this.#options.from)) await flow.rest()
@@ -228,7 +156,7 @@ export class Relay extends Parent<Tally> {
     }
   }
 
-  /** What no retry can mend shows at start. A database that is away is waited for, like any other time. */
+  /** What no retry can mend shows at start. A database or a destination that is away is waited for, like any other time. */
   protected override async prepare(signal?: AbortSignal): Promise<void> {
     try {
       await this.#checked()
@@ -236,7 +164,14 @@ export class Relay extends Parent<Tally> {
       if (error instanceof WaybillError && !(error instanceof Unavailable)) throw error
       telemetry.warning.publish({ where: this.name, message: `the outbox cannot be reached: ${errorSummary(error)}` })
     }
-    if (!signal?.aborted) await this.#publisher.start?.()
+    if (signal?.aborted) return
+    try {
+      await this.#publisher.start?.()
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error
+      const message = `${this.#publisher.name} cannot be reached yet: ${errorSummary(error)}`
+      telemetry.warning.publish({ where: this.name, message })
+    }
   }
 
   /** A pool that others have used up, or a server that is silent, must not keep it from starting without a word. */
@@ -247,8 +182,13 @@ export class Relay extends Parent<Tally> {
       await this.#reader.check?.()
     }
     await withDeadline(check(), CHECK_WITHIN, this.clock, () => {
-      throw new Unavailable(`no answer within ${CHECK_WITHIN} ms; others may use all connections of its pool`)
+      throw new Unavailable(`no response within ${CHECK_WITHIN} ms; others may use all connections of its pool`)
     })
+  }
+
+  /** Whether it has the part of the outbox whose holder reports for all of it. */
+  #leads(): boolean {
+    return [...this.#flows].some(([source, flow]) => source.leads === true && flow.holds)
   }
 
   /** That it may read is no success: only what it has published. */
@@ -268,16 +208,17 @@ export class Relay extends Parent<Tally> {
     }
   }
 
-  async #rebalance(signal: AbortSignal): Promise<void> {
-    const looking = this.#reader.share()
-    const share = new Set(await untilAborted(looking, signal, () => []))
+  /** Starts what it was assigned, and stops what it was not. Returns whether it has a part of the outbox. */
+  async #rebalance(signal: AbortSignal): Promise<boolean> {
+    const looking = this.#reader.assignment()
+    const assigned = new Set(await untilAborted(looking, signal, () => []))
     if (signal.aborted) {
-      // What it answers is of no use any more, and a store that is silent keeps no flow from ending.
+      // What it returns is of no use any more, and a store that is silent keeps no flow from ending.
       await withDeadline<unknown>(looking, LOOK_ENDS_WITHIN, this.clock, () => {})
-      return
+      return true
     }
-    for (const source of this.#flows.keys()) if (!share.has(source)) this.#leave(source)
-    for (const source of share) {
+    for (const source of this.#flows.keys()) if (!assigned.has(source)) this.#leave(source)
+    for (const source of assigned) {
       if (this.#leaving.has(source)) continue
       // One that `runOnce` has made is there, and not started.
       const flow = this.#flows.get(source) ?? this.#flow(source)
@@ -285,12 +226,13 @@ export class Relay extends Parent<Tally> {
       this.#flows.set(source, flow)
       await this.adopt(flow, 'restart')
     }
-    if (share.size > 0) {
-      this.condition.clear('shares')
-      return
+    if (assigned.size > 0) {
+      this.condition.clear('assignment')
+      return true
     }
     const reason = this.#reader.waiting?.()?.reason ?? 'other relays read all of it'
-    this.condition.hinder('shares', 'waiting', reason, this.#lease / 3)
+    this.condition.hinder('assignment', 'waiting', reason, Math.min(LOOK_AGAIN, this.#lease / 3))
+    return false
   }
 
   /** Nobody waits for it here: meanwhile this relay must go on to say that it lives. */
@@ -309,12 +251,13 @@ export class Relay extends Parent<Tally> {
 
   #flow(source: Source): Flow {
     const { batch, concurrency, poll, maxPoll, grace } = { ...RELAY_DEFAULTS, ...this.#given() }
-    const { retry, outage, timeout, clock, random } = this.#options
+    const { from, retry, outage, timeout, clock, random } = this.#options
     const publisher = this.#publisher
     return new Flow({
       name: source.name,
       from: source,
       phase: 'relays',
+      ...(isOutbox(from) ? { outbox: { table: from.name, publishes: this.#publishes, system: publisher.system } } : {}),
       step: {
         size: this.#maxBatch,
         ordered: isOrdered(publisher),
@@ -340,11 +283,17 @@ export class Relay extends Parent<Tally> {
   }
 }
 
+function checkedSwitch(where: string, enabled: unknown): boolean {
+  if (enabled === undefined || typeof enabled === 'boolean') return enabled ?? true
+  const text = `${where}: enabled: ${describe(enabled)} is not allowed; give true or false`
+  throw new WaybillError('INVALID_OPTION', text)
+}
+
 function isOutbox(from: OutboxReader | Source | undefined): from is OutboxReader {
   return typeof (from as Partial<OutboxReader> | undefined)?.reader === 'function'
 }
 
-/** What an outbox is told by the relay, a source was told when it was made. */
+/** Options that a relay passes to an outbox. A source was given its own when it was made. */
 const FOR_OUTBOXES = ['reader', 'shards', 'deleteOnPublish', 'wake'] as const
 
 function readerOf(source: Source, options: RelayOptions): Reader {
@@ -355,5 +304,5 @@ function readerOf(source: Source, options: RelayOptions): Reader {
       `Relay: ${given} is for outboxes; ${source.name} is a source and decides by itself`,
     )
   }
-  return { share: async () => [source], close: async () => {} }
+  return { assignment: async () => [source], close: async () => {} }
 }

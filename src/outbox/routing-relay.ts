@@ -5,7 +5,6 @@ import {
   errorSummary,
   type OptionNames,
   oneOf,
-  promised,
   type RawMessage,
   telemetry,
   Unavailable,
@@ -27,7 +26,8 @@ import {
 } from '../flow/index.ts'
 import type { State } from './admin.ts'
 import { type BranchingOutbox, isBranching } from './branches.ts'
-import { RELAY_OPTIONS, Relay, type RelayOptions } from './relay.ts'
+import { Relay } from './relay.ts'
+import { RELAY_OPTIONS, type RelayOptions } from './relay-options.ts'
 import { Routes, type RouteTable } from './routes.ts'
 
 /** Settings of one destination, where they are not those of all. */
@@ -91,8 +91,11 @@ export class RoutingRelay extends Parent<RoutingTally> {
     this.#routes.check('RoutingRelay', topics)
     this.#drops = oneOf('RoutingRelay: unmatched', unmatched, ['dead', 'drop']) === 'drop'
     const mover = { name: `${this.name}: moves`, features: { ordered: true }, publish: this.#move }
-    // What was moved is in its branches, and is gone here: an event has one place.
-    this.#mover = new Relay({ ...settings, from, to: mover, name: mover.name, deleteOnPublish: true })
+    // What was moved is in its branches, and is gone here: an event has one place. In a log it stays.
+    this.#mover = new Relay(
+      { ...settings, from, to: mover, name: mover.name, deleteOnPublish: from.keeps !== true },
+      { publishes: false },
+    )
     const senders = Object.entries(to).map(([destination, given]) => {
       const own: Destination = isPublisher(given) ? { to: given } : given
       checkOptions(`RoutingRelay: to.${destination}`, own, DESTINATION_OPTIONS)
@@ -103,7 +106,7 @@ export class RoutingRelay extends Parent<RoutingTally> {
         ...own,
         retry,
         from: from.branch(destination),
-        to: patient(publisher, destination, this.clock),
+        to: startedLazily(publisher, destination, this.clock),
       })
       return [destination, relay] as const
     })
@@ -211,12 +214,12 @@ const STARTS_WITHIN = 10_000
  * A destination that is away, or silent, when all start must not keep the others from starting: it is started with its first
  * event.
  */
-function patient(publisher: Publisher, destination: string, clock: Clock): Publisher {
+function startedLazily(publisher: Publisher, destination: string, clock: Clock): Publisher {
   if (publisher.start === undefined) return publisher
   let starting: Promise<void> | undefined
   let started = false
   const start = async () => {
-    starting ??= promised(() => publisher.start!()).then(
+    starting ??= (async () => publisher.start!())().then(
       () => {
         started = true
       },

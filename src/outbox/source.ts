@@ -61,7 +61,7 @@ export function outboxSource(outbox: OutboxReader, options: OutboxSourceOptions 
     features: { redelivers: true, holdsKeys: kind !== 'lease' },
     async open(signal) {
       await outbox.check?.()
-      const [source] = await reader.share()
+      const [source] = await reader.assignment()
       const session = await source?.open(signal)
       if (session === undefined) return undefined
       const close = session.close.bind(session)

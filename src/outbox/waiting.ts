@@ -14,7 +14,7 @@ export class Waiting {
   readonly #shard: number | undefined
   readonly #lease: number
   readonly #clock: Clock
-  #told = ''
+  #reported = ''
   #now: Waits | undefined
 
   constructor(table: string, shard: number | undefined, lease: number, clock: Clock) {
@@ -28,16 +28,16 @@ export class Waiting {
     const until = new Date(this.#clock.now() + expiresIn)
     this.#now = { reason: `${reason}: ${holder}, until ${until.toISOString()} unless it is renewed`, until }
     const overdue = expiresIn < this.#lease * OVERDUE
-    const tells = `${holder}\0${reason}\0${overdue}`
-    if (tells === this.#told) return
-    this.#told = tells
+    const what = `${holder}\0${reason}\0${overdue}`
+    if (what === this.#reported) return
+    this.#reported = what
     const about = { table: this.#table, shard: this.#shard, holder, until: until.toISOString(), overdue, reason }
     telemetry['relay.waiting'].publish(about)
   }
 
-  /** It waits no more: the next time is told again. */
+  /** It waits no more: the next time is reported again. */
   over(): void {
-    this.#told = ''
+    this.#reported = ''
     this.#now = undefined
   }
 
@@ -45,7 +45,7 @@ export class Waiting {
   readonly status = (): Waits | undefined => this.#now
 }
 
-/** Tells that leases had run out, whose holders died or were cut off, and were taken over. */
-export function tellExpired(table: string, count: number): void {
+/** Publishes that leases had expired, whose holders died or were cut off, and were taken over. */
+export function publishExpired(table: string, count: number): void {
   if (count > 0) telemetry['leases.expired'].publish({ table, count })
 }

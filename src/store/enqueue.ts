@@ -5,6 +5,8 @@ import {
   Message,
   type OptionNames,
   type RawMessage,
+  telemetry,
+  traced,
   WaybillError,
 } from '../core/index.ts'
 import { topicOf } from '../flow/index.ts'
@@ -15,6 +17,16 @@ export const MAX_KEY_BYTES = 1024
 
 /** Of a payload. What is larger belongs into a file store, with a reference in the event. */
 const MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
+
+/** What can be enqueued: one event, or several. */
+export type Enqueued = Message | readonly Message[]
+
+/**
+ * A receipt for one event, a list of them for a list. Two signatures with this in place of four: the compiler then says
+ * what is wrong with a call, and not with each of four that it is not.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: where the compiler compares a store with the port, it knows nothing of what is given
+export type Receipts<Given, Receipt> = 0 extends 1 & Given ? any : Given extends Message ? Receipt : Receipt[]
 
 /** What `enqueue` was given, in either of its forms. */
 export interface EnqueueArguments<Tx, Options> {
@@ -49,7 +61,7 @@ function noTransaction(otherwise: string): never {
   throw new WaybillError('NO_TRANSACTION', text)
 }
 
-/** How an outbox chooses the topic of an event for which none is given: what it was told, or the event's type. */
+/** How an outbox chooses the topic of an event for which none is given: the option `topic`, or the event's type. */
 export function topicFunction(topic: string | ((event: Message) => string) | undefined): (event: Message) => string {
   return topic === undefined ? topicOf : typeof topic === 'function' ? topic : () => topic
 }
@@ -77,7 +89,7 @@ export function checkedEvent(
   checkTexts(event, options, topic)
   checkKey(event, key)
   checkTime(event, options.availableAt)
-  const raw = encodeData(event)
+  const raw = encodeData(traced(event))
   const size = typeof raw.data === 'string' ? Buffer.byteLength(raw.data) : raw.data.byteLength
   if (size > MAX_PAYLOAD_BYTES) {
     const advice = `at most ${MAX_PAYLOAD_BYTES} bytes; keep large data elsewhere and send a reference`
@@ -175,4 +187,21 @@ function checkStorable(type: string, name: string, value: unknown): void {
 /** Of every Node we run on, and not yet in the types that we compile with. */
 function isWellFormed(text: string): boolean {
   return (text as unknown as { isWellFormed(): boolean }).isWellFormed()
+}
+
+/**
+ * Reports that an outbox accepted events, by topic; one that was there already, or twice in one call, is a duplicate.
+ */
+export function publishEnqueued(
+  table: string,
+  events: Iterable<{ readonly topic: string; readonly isNew: boolean }>,
+): void {
+  if (!telemetry['outbox.enqueued'].active) return
+  const topics = new Map<string, { count: number; duplicates: number }>()
+  for (const { topic, isNew } of events) {
+    const counts = topics.get(topic) ?? { count: 0, duplicates: 0 }
+    topics.set(topic, counts)
+    counts[isNew ? 'count' : 'duplicates']++
+  }
+  for (const [topic, counts] of topics) telemetry['outbox.enqueued'].publish({ table, topic, ...counts })
 }

@@ -25,8 +25,8 @@ export class EventCollector implements RecordsEvents {
 
   /** These only: what was recorded since stays. */
   forget(events: readonly Message[]): void {
-    const told = new Set(events)
-    this.#recorded = this.#recorded.filter((event) => !told.has(event))
+    const published = new Set(events)
+    this.#recorded = this.#recorded.filter((event) => !published.has(event))
   }
 }
 

@@ -33,7 +33,7 @@ export interface CleanOptions {
 export interface Inbox<Tx = unknown> {
   readonly name: string
   /**
-   * When `signal` aborts, whoever was told to give up no longer keeps others from the message; and one that waits for
+   * When `signal` aborts, whoever was asked to stop no longer keeps others from the message; and one that waits for
    * another's end is `busy`.
    */
   receive(tx: Tx, key: InboxKey, signal?: AbortSignal): Promise<InboxAnswer>
@@ -73,7 +73,7 @@ export function checkInboxKey({ subscriber, source, id }: InboxKey, longest = Nu
 
 function checkPart(name: string, value: unknown): void {
   if (typeof value === 'string' && value !== '') return
-  const text = `inbox: a message without ${name} cannot be told from others, so that it could be handled once`
+  const text = `inbox: a message without ${name} cannot be recognised when it comes again, so it cannot be handled just once`
   throw new WaybillError('MALFORMED_MESSAGE', text)
 }
 

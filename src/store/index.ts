@@ -1,3 +1,4 @@
+export type { BarrierAnswer, BarrierContext, BarrierFunction, BarrierOperation, Barriers } from './barrier.ts'
 export * from './entity.ts'
 export type { CleanOptions, Inbox, InboxAnswer, InboxKey, Once } from './inbox.ts'
 export { inbox, outbox, type Transactional, transaction, transactional } from './middleware.ts'

@@ -1,4 +1,4 @@
-import { checkOptions, describe, isThenable, type Message, promised, WaybillError } from '../core/index.ts'
+import { checkOptions, describe, isThenable, type Message, telemetry, WaybillError } from '../core/index.ts'
 import { isManual } from '../router/consumer.ts'
 import { type Context, caused, type Handle, type Middleware, type Outputs, outputList } from '../router/index.ts'
 import { busy, type Inbox } from './inbox.ts'
@@ -11,7 +11,7 @@ interface InTransaction<Tx> extends Context {
 
 /**
  * A transaction around everything inside: the handler finds it as `tx` in its context. It commits before the message is
- * acked, also where the handler acks by itself, and rolls back where it nacks. A handler that was told to give up does not
+ * acked, also where the handler acks by itself, and rolls back where it nacks. A handler that was asked to stop does not
  * commit afterwards, and one that goes on all the same loses its transaction; but once COMMIT is on its way nothing stops it.
  */
 export function transaction<Tx>(unit: Pick<UnitOfWork<Tx>, 'withTransaction'>): Middleware<{ tx: Tx }> {
@@ -35,10 +35,10 @@ export function transaction<Tx>(unit: Pick<UnitOfWork<Tx>, 'withTransaction'>): 
       }
       return unit
         .withTransaction(
-          (tx) => {
+          async (tx) => {
             const inside: InTransaction<Tx> =
               held === undefined ? { ...context, tx } : { ...context, ack: held.ack, nack: held.nack, tx }
-            return promised(() => next(message, inside)).then(mayCommit)
+            return mayCommit(await next(message, inside))
           },
           { signal },
         )
@@ -101,6 +101,7 @@ export function inbox<Tx>(store: Pick<Inbox<Tx>, 'receive'>, options: InboxMiddl
       return store.receive(tx, key, signal).then((answer) => {
         if (answer === 'new') return next(message, context)
         if (answer === 'busy') throw busy(message.toString())
+        telemetry['inbox.duplicate'].publish({ subscriber: key.subscriber, type: message.type, id: message.id })
         return undefined
       })
     },

@@ -2,6 +2,8 @@ import type { Message } from '../core/index.ts'
 import type { OutboxAdmin } from '../outbox/admin.ts'
 import type { Leadership } from '../outbox/leadership.ts'
 import type { Reader, ReaderOptions } from '../outbox/reader.ts'
+import type { Log } from '../projection/port.ts'
+import type { ProjectionStore } from '../projection/store.ts'
 import type { SagaStore } from '../saga/port.ts'
 import type { Inbox } from './inbox.ts'
 import type { UnitOfWork } from './unit-of-work.ts'
@@ -15,6 +17,9 @@ export interface Store<Tx = unknown> extends UnitOfWork<Tx> {
   readonly outbox: Outbox<Tx>
   readonly inbox: Inbox<Tx>
   readonly sagas?: SagaStore<Tx>
+  readonly projections?: ProjectionStore<Tx>
+  /** Every event that was committed, in order: an outbox that was declared a log. */
+  readonly log?: Log
   /** Who may work on `scope` among many processes. Absent: nobody is elected here. */
   leadership?(scope: string): Leadership
   /** Creates its tables, or brings them up to date; returns what changed. Absent: there is nothing to create. */
@@ -29,7 +34,7 @@ export interface Migrated {
 }
 
 /**
- * Where a transaction leaves what others must be told. Optional members say what this outbox can do.
+ * Where a transaction leaves the events it publishes. Optional members say what this outbox can do.
  */
 export interface Outbox<Tx = unknown> {
   readonly name: string
@@ -50,7 +55,7 @@ export interface Outbox<Tx = unknown> {
 export interface EnqueueOptions {
   /** Events of one key are dispatched one at a time, in order. Default: the event's own key. */
   key?: string
-  /** Where it goes. Default: what the outbox was told, or the event's type. */
+  /** Where it goes. Default: as the outbox was configured, or the event's type. */
   topic?: string
   tenant?: string
   /** Not before this time. */

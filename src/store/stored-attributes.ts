@@ -68,6 +68,14 @@ export function extensionsOf(
   return extensions
 }
 
+/**
+ * The number of an event in a log as the CloudEvents extension `sequence`: with leading zeros, so that texts compare as the
+ * numbers do, as CloudEvents asks.
+ */
+export function sequenceText(sequence: string): string {
+  return sequence.padStart(19, '0')
+}
+
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

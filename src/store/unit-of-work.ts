@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { errorSummary, onAbort, promised, telemetry, WaybillError } from '../core/index.ts'
+import { errorSummary, onAbort, telemetry, WaybillError } from '../core/index.ts'
 
 /**
  * A transaction around a piece of work. `Tx` is the driver's own transaction type, so that the caller's code and the
@@ -8,7 +8,7 @@ import { errorSummary, onAbort, promised, telemetry, WaybillError } from '../cor
 export interface UnitOfWork<Tx = unknown> {
   /**
    * Begins, runs `fn`, commits; rolls back when `fn` throws and throws that. Called within itself it joins the outer
-   * transaction, and an inner failure dooms the whole even when the caller catches it.
+   * transaction, and an inner failure rolls back the whole even when the caller catches it.
    *
    * When `signal` aborts, `fn` is expected to give up. One that does not within a second loses its transaction: it is
    * rolled back without it, and this rejects with the signal's reason. Once `fn` has returned nothing stops the commit.
@@ -21,7 +21,7 @@ export interface UnitOfWork<Tx = unknown> {
 }
 
 export interface TransactionOptions {
-  /** Tells the work to give up. Of a call that joins another's transaction it is not looked at. */
+  /** Asks the work to stop. Of a call that joins another's transaction it is not looked at. */
   readonly signal?: AbortSignal
 }
 
@@ -31,7 +31,7 @@ export interface TransactionOptions {
  */
 export type Begin<Tx> = <T>(fn: (tx: Tx) => Promise<T>, signal?: AbortSignal) => Promise<T>
 
-/** How long work that was told to give up may take for it, in milliseconds. */
+/** How long work that was asked to stop may take for it, in milliseconds. */
 export const GIVE_UP_WITHIN = 1_000
 
 /** One transaction, and all who take part in it. */
@@ -44,7 +44,7 @@ interface Scope<Tx = unknown> {
   joined: Set<Promise<unknown>> | undefined
   hooks: (() => unknown)[] | undefined
   /** The first failure of one that joined. */
-  doomed: { readonly error: unknown } | undefined
+  rollbackOnly: { readonly error: unknown } | undefined
   ended: boolean
 }
 
@@ -76,7 +76,15 @@ export class AmbientUnitOfWork<Tx = unknown> implements UnitOfWork<Tx> {
     const signal = options?.signal
     let scope: Scope<Tx> | undefined
     return this.#begin((tx) => {
-      scope = { unit: this, tx, outer: goingOn(), joined: undefined, hooks: undefined, doomed: undefined, ended: false }
+      scope = {
+        unit: this,
+        tx,
+        outer: goingOn(),
+        joined: undefined,
+        hooks: undefined,
+        rollbackOnly: undefined,
+        ended: false,
+      }
       storage ??= new AsyncLocalStorage()
       const work = storage.run(scope as Scope, runAll<Tx, T>, scope, fn)
       return signal === undefined ? work : unlessAbandoned(work, scope as Scope, signal)
@@ -140,8 +148,8 @@ function goingOn(): Scope | undefined {
 
 /** Commit and rollback wait for everybody who joined, so that nobody's work is cut in two. */
 function runAll<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promise<T> {
-  return promised(() => fn(scope.tx)).then(
-    (value) => ended(scope, () => unlessDoomed(scope, value)),
+  return (async () => fn(scope.tx))().then(
+    (value) => ended(scope, () => unlessRollbackOnly(scope, value)),
     (error: unknown) =>
       ended(scope, () => {
         throw error
@@ -149,20 +157,20 @@ function runAll<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promise<T>
   )
 }
 
-/** What `work` returns; or, when it was told to give up and does not, the signal's reason. */
+/** What `work` returns; or, when it was asked to stop and does not, the signal's reason. */
 function unlessAbandoned<T>(work: Promise<T>, scope: Scope, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     let timer: NodeJS.Timeout | undefined
     const abandon = () => {
       scope.ended = true
-      const message = `work was told to give up and has not within ${GIVE_UP_WITHIN} ms; its transaction is rolled back without it`
+      const message = `work has not ended within ${GIVE_UP_WITHIN} ms of the abort of its signal; its transaction is rolled back without it`
       telemetry.warning.publish({ where: 'transaction', message })
       reject(signal.reason)
     }
-    const told = () => {
+    const giveUp = () => {
       timer = setTimeout(abandon, GIVE_UP_WITHIN)
     }
-    const forget = onAbort(signal, told)
+    const forget = onAbort(signal, giveUp)
     const over = () => {
       forget()
       clearTimeout(timer)
@@ -189,12 +197,12 @@ function ended<T>(scope: Scope, then: () => T): T | Promise<T> {
   return then()
 }
 
-function unlessDoomed<T>(scope: Scope, value: T): T {
-  if (scope.doomed === undefined) return value
+function unlessRollbackOnly<T>(scope: Scope, value: T): T {
+  if (scope.rollbackOnly === undefined) return value
   throw new WaybillError(
     'ROLLBACK_ONLY',
     'the transaction is rolled back, because a part of it failed, even though that error was caught',
-    { cause: scope.doomed.error },
+    { cause: scope.rollbackOnly.error },
   )
 }
 
@@ -203,7 +211,7 @@ async function join<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promis
     try {
       return await fn(scope.tx)
     } catch (error) {
-      scope.doomed ??= { error }
+      scope.rollbackOnly ??= { error }
       throw error
     }
   })()
@@ -216,7 +224,7 @@ async function join<Tx, T>(scope: Scope<Tx>, fn: (tx: Tx) => Promise<T>): Promis
   }
 }
 
-/** The commit has happened, so that a hook's failure can only be told. */
+/** The commit has happened, so a hook's failure can only be reported. */
 function runHook(hook: () => unknown): void {
   const failed = (error: unknown) => {
     telemetry.warning.publish({ where: 'afterCommit', message: `a hook failed: ${errorSummary(error)}` })
