@@ -1,6 +1,6 @@
 import { describe, WaybillError } from '../core/index.ts'
 import { textArray } from '../drivers/sql/sql.ts'
-import type { Action, AuditEntry, OutboxEntry, OutboxFilter, State } from '../outbox/admin.ts'
+import type { AdminAction, AuditEntry, OutboxEntry, OutboxFilter, State } from '../outbox/admin.ts'
 import { checkFilter } from '../outbox/admin-checks.ts'
 import { sql } from './sql.generated.ts'
 
@@ -17,7 +17,7 @@ interface StateIndex {
 const BY_SEQUENCE: StateIndex = { order: ['sequence'], types: ['bigint'] }
 const BY_TIME: StateIndex = { order: ['available_at', 'sequence'], types: ['timestamptz', 'bigint'] }
 
-export const LANES: Readonly<Record<State, StateIndex>> = {
+export const STATE_INDEXES: Readonly<Record<State, StateIndex>> = {
   dead: BY_SEQUENCE,
   retrying: BY_TIME,
   held: { order: ['key', 'sequence'], types: ['text', 'bigint'] },
@@ -45,7 +45,7 @@ export function filterValues(where: string, filter: OutboxFilter): (string | nul
   ]
 }
 
-export interface LaneOptions {
+export interface StateSqlOptions {
   /** Goes on behind a place, whose values come after the others. */
   readonly after?: boolean
   /** One tenant is asked for, and there is an index by tenant. */
@@ -55,16 +55,17 @@ export interface LaneOptions {
 }
 
 /** SQL of one state: the condition, the order, and the place to go on behind. */
-export function laneSql(text: string, state: State, options: LaneOptions = {}): string {
+export function stateSql(text: string, state: State, options: StateSqlOptions = {}): string {
   const { after = false } = options
-  const { order, types, descending } = LANES[state]
+  const { order, types, descending } = STATE_INDEXES[state]
   // A tenant may have published millions, and those are listed by their own index.
   const byTenant = (options.byTenant ?? false) && state !== 'published'
   const columns = order.map((column) => `event.${column}`)
   const values = types.map((type, i) => `$${9 + i}::text::${type}`)
   const sorted = byTenant && order[0] === 'sequence' ? ['event.tenant_id', 'event.state', ...columns] : columns
   const parts: Record<string, string> = {
-    lane: (byTenant ? tenantLane(state) : laneOf(state)) + (options.free && state === 'leased' ? EXPIRED : ''),
+    condition:
+      (byTenant ? tenantConditionOf(state) : conditionOf(state)) + (options.free && state === 'leased' ? EXPIRED : ''),
     order: sorted.map((column) => `${column}${descending ? ' DESC' : ''}`).join(', '),
     place: `json_build_array(${columns.map((column) => `${column}::text`).join(', ')})::text`,
     behind: after ? ` AND (${columns.join(', ')}) ${descending ? '<' : '>'} (${values.join(', ')})` : '',
@@ -75,7 +76,7 @@ export function laneSql(text: string, state: State, options: LaneOptions = {}): 
 
 const EXPIRED = ' AND event.available_at <= clock_timestamp()'
 
-function laneOf(state: State): string {
+function conditionOf(state: State): string {
   return state === 'held' ? `event.state = 'held' AND event.key IS NOT NULL` : `event.state = '${state}'`
 }
 
@@ -84,7 +85,7 @@ function laneOf(state: State): string {
  * state each by itself: of a tenant with much published and little ready the planner expects much ready, and would walk
  * through everybody's.
  */
-function tenantLane(state: State): string {
+function tenantConditionOf(state: State): string {
   return `event.state BETWEEN '${state}' AND '${state}'`
 }
 
@@ -114,7 +115,7 @@ export function auditOf(row: Fields): AuditEntry {
   return {
     id: row['id'] as string,
     at: time(row['at'])!,
-    action: row['action'] as Action,
+    action: row['action'] as AdminAction,
     by: row['by'] as string,
     note: row['note'] as string,
     filter: JSON.parse(row['filter'] as string),
@@ -127,9 +128,9 @@ function time(value: unknown): Date | undefined {
   return value === null || value === undefined ? undefined : new Date(value as string)
 }
 
-/** The place of a whole row in the list of its state, as admin-list.sql answers it. */
+/** The place of a whole row in the list of its state, as admin-list.sql returns it. */
 export function placeOf(row: Fields): string {
-  return JSON.stringify(LANES[row['state'] as State].order.map((column) => row[column]))
+  return JSON.stringify(STATE_INDEXES[row['state'] as State].order.map((column) => row[column]))
 }
 
 function cursorOf(state: State, place: string): string {
@@ -140,7 +141,7 @@ function cursorOf(state: State, place: string): string {
 export function readCursor(cursor: string): { state: State; place: string[] } {
   try {
     const [state, ...place] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as [State, ...string[]]
-    const known = LANES[state]?.order.length === place.length
+    const known = STATE_INDEXES[state]?.order.length === place.length
     if (known && place.every((part) => typeof part === 'string')) return { state, place }
   } catch {
     // Said below.

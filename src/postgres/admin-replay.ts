@@ -1,7 +1,8 @@
 import { WaybillError } from '../core/index.ts'
 import { type Sql, textArray } from '../drivers/sql/sql.ts'
 import type { OutboxFilter } from '../outbox/admin.ts'
-import { laneSql } from './admin-filter.ts'
+import { refusedByLog } from '../store/log.ts'
+import { stateSql } from './admin-filter.ts'
 import { readArchiveFiles } from './archive-files.ts'
 import type { ArchiveTarget } from './cleaner.ts'
 import { STORED, type StoredName, type StoredRow } from './columns.ts'
@@ -37,18 +38,32 @@ export async function replay(
   what: Replay,
 ): Promise<number> {
   const { options } = await recorded(on, names.table)
+  const remember = options['dedup'] === true ? REMEMBER : ''
+  if (options['log'] === true) {
+    if (what.asNew) throw refusedByLog(names.table.text, 'asNew')
+    const parts = { remember, away: String(what.archive !== undefined) }
+    return counted(on, filled(names, 'admin-replay-log', parts), values, what.limit)
+  }
   const archived = await archivedTable(on, names, options, what)
   const parts: Record<string, string> = {
     archived: archived ?? '',
     history: what.asNew ? historySql(archived) : '',
-    remember: options['dedup'] === true ? REMEMBER : '',
+    remember,
     key: KEY,
   }
   const file = what.asNew ? 'admin-replay-new' : archived === undefined ? 'admin-replay' : 'admin-replay-archive'
-  const filled = sql[file].replace(/\{\{(\w+)\}\}/g, (all, name: string) => parts[name] ?? all)
-  const text = names.fill(laneSql(filled, 'published').replaceAll('{{archived}}', archived ?? ''))
-  const { rows } = await on.query(text, [...values, String(what.limit + 1)])
-  return Number(rows[0]!['count'])
+  return counted(on, filled(names, file, parts), values, what.limit)
+}
+
+function filled(names: OutboxNames, file: ReplayFile, parts: Readonly<Record<string, string>>): string {
+  const text = sql[file].replace(/\{\{(\w+)\}\}/g, (all, name: string) => parts[name] ?? all)
+  return names.fill(stateSql(text, 'published').replaceAll('{{archived}}', parts['archived'] ?? ''))
+}
+
+type ReplayFile = 'admin-replay' | 'admin-replay-new' | 'admin-replay-archive' | 'admin-replay-log'
+
+async function counted(on: Sql, text: string, values: readonly (string | null)[], limit: number): Promise<number> {
+  return Number((await on.query(text, [...values, String(limit + 1)])).rows[0]!['count'])
 }
 
 function historySql(archived: string | undefined): string {

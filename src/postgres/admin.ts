@@ -3,7 +3,7 @@ import { ANSWER_WITHIN, limited } from '../drivers/sql/connection.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import type { Database, Sql } from '../drivers/sql/sql.ts'
 import type {
-  Action,
+  AdminAction,
   Audit,
   AuditEntry,
   OutboxAdmin,
@@ -14,6 +14,7 @@ import type {
   PendingFilter,
   Preview,
   State,
+  StatsOptions,
 } from '../outbox/admin.ts'
 import {
   auditOr,
@@ -28,7 +29,7 @@ import {
   SHOWN,
   statesOf,
 } from '../outbox/admin-checks.ts'
-import { auditOf, entryOf, filterValues, type LaneOptions, laneSql, placeOf, readCursor } from './admin-filter.ts'
+import { auditOf, entryOf, filterValues, placeOf, readCursor, type StateSqlOptions, stateSql } from './admin-filter.ts'
 import { replay } from './admin-replay.ts'
 import { readStats } from './admin-stats.ts'
 import { type ArchiveTarget, Cleaning } from './cleaner.ts'
@@ -41,7 +42,7 @@ import { sql } from './sql.generated.ts'
 
 /** Limits of admin actions. */
 export interface PostgresAdminOptions {
-  /** What `clean` keeps when it is not told. Default 7 days. */
+  /** What `clean` keeps when no retention is given. Default 7 days. */
   retention?: Duration
   /** Where cleaned events are kept. Default: nowhere. */
   archive?: ArchiveTarget
@@ -74,7 +75,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   readonly #names: OutboxNames
   readonly #archive: ArchiveTarget | undefined
   readonly #cleaning: Cleaning
-  #tenants = false
+  #layout: { readonly tenants: boolean; readonly log: boolean } | undefined
 
   constructor(db: Database, names: OutboxNames, options: PostgresAdminOptions = {}) {
     checkOptions('outbox admin', options, { retention: true, archive: true })
@@ -106,7 +107,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     }
   }
 
-  preview(action: Action, filter: OutboxFilter): Promise<Preview> {
+  preview(action: AdminAction, filter: OutboxFilter): Promise<Preview> {
     const touched = checkAction(action)
     const values = filterValues(action, filter)
     const states = statesOf(action, filter, touched)
@@ -114,7 +115,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     return this.#look(async (on) => {
       let count = 0
       for (const state of states) {
-        const text = await this.#laneSql(on, 'admin-count', state, values, { free })
+        const text = await this.#stateSql(on, 'admin-count', state, values, { free })
         count += await counted(on, text, values, COUNTED_IN_PREVIEW + 1 - count)
         if (count > COUNTED_IN_PREVIEW) break
       }
@@ -127,7 +128,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   rearm(filter: OutboxFilter, audit?: Audit, options: { limit?: number } = {}): Promise<number> {
     const limit = limitOf('rearm', options)
     return this.#act('rearm', filter, auditOr('rearm', audit), async (on, values) =>
-      counted(on, await this.#laneSql(on, 'admin-rearm', 'dead', values), values, limit),
+      counted(on, await this.#stateSql(on, 'admin-rearm', 'dead', values), values, limit),
     )
   }
 
@@ -180,8 +181,9 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     })
   }
 
-  stats(): Promise<OutboxStats> {
-    return this.#look((on) => readStats(on, this.#names))
+  stats(options: StatsOptions = {}): Promise<OutboxStats> {
+    checkOptions('stats', options, { exactUpTo: true, published: true })
+    return this.#look((on) => readStats(on, this.#names, options))
   }
 
   clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
@@ -206,7 +208,7 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     for (const state of states) {
       if (SHOWN.indexOf(state) < first) continue
       const place = state === from?.state ? from.place : []
-      const text = await this.#laneSql(on, 'admin-list', state, values, { after: place.length > 0, free })
+      const text = await this.#stateSql(on, 'admin-list', state, values, { after: place.length > 0, free })
       const { rows } = await on.query(text, [...values, String(limit - entries.length), ...place])
       entries.push(...rows.map(entryOf))
       if (entries.length >= limit) break
@@ -215,29 +217,34 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   }
 
   async #discard(on: Sql, state: State, values: readonly (string | null)[], limit: number): Promise<number> {
-    return counted(on, await this.#laneSql(on, 'admin-discard', state, values, { free: true }), values, limit)
+    const { log } = await this.#known(on)
+    const file = log ? 'admin-discard-log' : 'admin-discard'
+    return counted(on, await this.#stateSql(on, file, state, values, { free: true }), values, limit)
   }
 
   /** By the index of the state, or of one tenant where there is such an index. */
-  async #laneSql(
+  async #stateSql(
     on: Sql,
-    name: 'admin-list' | 'admin-count' | 'admin-rearm' | 'admin-discard',
+    name: 'admin-list' | 'admin-count' | 'admin-rearm' | 'admin-discard' | 'admin-discard-log',
     state: State,
     [, tenant]: readonly (string | null)[],
-    options: LaneOptions = {},
+    options: StateSqlOptions = {},
   ): Promise<string> {
-    const byTenant = typeof tenant === 'string' && (await this.#indexedByTenant(on))
-    return this.#names.fill(laneSql(sql[name], state, { ...options, byTenant }))
+    const byTenant = typeof tenant === 'string' && (await this.#known(on)).tenants
+    return this.#names.fill(stateSql(sql[name], state, { ...options, byTenant }))
   }
 
-  async #indexedByTenant(on: Sql): Promise<boolean> {
-    this.#tenants ||= (await recorded(on, this.#names.table)).options['tenants'] === true
-    return this.#tenants
+  /** What was chosen stays; what was not may be by the next time. A log is one with or without the option. */
+  async #known(on: Sql): Promise<{ readonly tenants: boolean; readonly log: boolean }> {
+    if (this.#layout?.tenants && this.#layout.log) return this.#layout
+    const { options } = await recorded(on, this.#names.table)
+    this.#layout = { tenants: options['tenants'] === true, log: options['log'] === true }
+    return this.#layout
   }
 
   /** What is done and its line in the audit, or neither. */
   async #act(
-    action: Action,
+    action: AdminAction,
     filter: OutboxFilter,
     audit: Audit,
     fn: (on: Sql, values: readonly (string | null)[]) => Promise<number>,

@@ -25,9 +25,9 @@ export type ClaimValues = readonly [
 
 /**
  * Claims are updates, and one row that the table refuses (a trigger, a constraint) would fail every claim it is picked for.
- * Then fewer are claimed, down to one by one; that row is told and left out for a minute.
+ * Then fewer are claimed, down to one by one; that row is reported and left out for a minute.
  */
-export class Claims {
+export class RowClaims {
   readonly #reader: Connection
   readonly #table: string
   readonly #clock: Clock
@@ -41,7 +41,7 @@ export class Claims {
     this.#clock = clock
     const filled = (text: string, which: string) => names.fill(text.replaceAll('{{which}}', which))
     const claim = sql['lease-claim'].replace('{{pick}}', () => sql['lease-pick'])
-    const picked = ['expired', 'ready', 'due', 'held'].map((lane) => `SELECT event_id FROM ${lane}`).join(' UNION ALL ')
+    const picked = ['expired', 'ready', 'due', 'held'].map((part) => `SELECT event_id FROM ${part}`).join(' UNION ALL ')
     // The server must know the types of all parameters, also of those that only a claim needs.
     const pick = `${sql['lease-pick']}
 SELECT event_id::text, event_type, NULLIF(tenant_id, '') FROM {{outbox}}
@@ -68,7 +68,7 @@ WHERE event_id IN (${picked}) AND concat($2::text, $3::text, $4::text) <> ''`
     }
   }
 
-  /** One of each lane at most. */
+  /** One of each state index at most. */
   async #oneByOne(values: ClaimValues): Promise<readonly Row[]> {
     const picked = await this.#reader.read('lease-pick', this.#sql.pick, this.#parameters(values, this.#leftOut, true))
     const rows: Row[] = []

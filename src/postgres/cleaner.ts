@@ -2,6 +2,7 @@ import { checkOptions, type Duration, describe, milliseconds, WaybillError, whol
 import { limited } from '../drivers/sql/connection.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import { type Database, textArray } from '../drivers/sql/sql.ts'
+import { refusedByLog } from '../store/log.ts'
 import { writeArchive } from './archive-files.ts'
 import type { StoredRow } from './columns.ts'
 import { notMigrated } from './errors.ts'
@@ -35,7 +36,7 @@ export class Cleaning {
   readonly #names: OutboxNames
   readonly #retention: number
   readonly #given: ArchiveTarget | undefined
-  readonly #archive: Exclude<ArchiveTarget, 'none'> | undefined
+  #archive: Exclude<ArchiveTarget, 'none'> | undefined
   readonly #partitions: Partitions
   #layout: Layout | undefined
 
@@ -48,7 +49,7 @@ export class Cleaning {
     this.#partitions = new Partitions(db, names)
   }
 
-  /** Answers how many were removed, ids that are kept apart among them. */
+  /** Returns how many were removed, ids that are kept apart among them. */
   async clean(options: { retention?: number; limit?: number } = {}): Promise<number> {
     checkOptions('outbox.clean', options, { retention: true, limit: true })
     const retention = this.#keep(options.retention)
@@ -123,12 +124,15 @@ export class Cleaning {
     if (this.#layout !== undefined) return this.#layout
     const { version, options } = await recorded(this.#db, this.#names.table)
     if (version === 0) throw notMigrated(this.#names.table.text)
+    const log = options['log'] === true
+    if (log && (this.#given ?? 'table') !== 'table') throw refusedByLog(this.#names.table.text, 'archive')
+    if (log) this.#archive = 'table'
     if (this.#archive === 'table' && options['archive'] !== true) {
       const text = `${this.#names.table.text} has no archive table; run migrate() with archive: true`
       throw new WaybillError('OLD_SCHEMA', text)
     }
-    if (this.#given === undefined && (options['archive'] ?? false) !== false) {
-      const text = `${this.#names.table.text} has an archive, and this cleaner was not told of it: nothing is removed. Give the outbox the same archive that migrate() was given, or archive: 'none'`
+    if (!log && this.#given === undefined && (options['archive'] ?? false) !== false) {
+      const text = `${this.#names.table.text} has an archive, and this cleaner was not given it: nothing is removed. Give the outbox the same archive that migrate() was given, or archive: 'none'`
       throw new WaybillError('ARCHIVE_UNKNOWN', text)
     }
     this.#layout = {

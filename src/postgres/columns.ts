@@ -44,7 +44,8 @@ export const COLUMNS = {
     enqueued: true,
     scan: `CASE WHEN octet_length(payload_bytes) <= ${INLINE_PAYLOAD} THEN encode(payload_bytes, 'hex') END`,
   },
-  created_at: { type: 'timestamptz' },
+  /** As PostgreSQL keeps it: arithmetic would cost every row of a scan, and fail the whole scan for an infinite one. */
+  created_at: { type: 'timestamptz', scan: `encode(timestamptz_send(created_at), 'hex')` },
   available_at: { type: 'timestamptz', nullable: true, enqueued: true },
   published_at: { type: 'timestamptz', nullable: true },
   attempts: { type: 'int', scan: 'NULLIF(attempts, 0)::text' },
@@ -53,9 +54,9 @@ export const COLUMNS = {
   last_error: { type: 'text', nullable: true },
 } as const satisfies Record<string, Column>
 
-type Columns = typeof COLUMNS
-export type ColumnName = keyof Columns
-type Having<Property> = { [Name in ColumnName]: Columns[Name] extends Property ? Name : never }[ColumnName]
+type OutboxColumns = typeof COLUMNS
+export type ColumnName = keyof OutboxColumns
+type Having<Property> = { [Name in ColumnName]: OutboxColumns[Name] extends Property ? Name : never }[ColumnName]
 export type EnqueuedName = Having<{ enqueued: true }>
 export type StoredName = Exclude<ColumnName, Having<{ working: true }>>
 type ScannedName = Having<{ scan: string }>
@@ -86,12 +87,15 @@ export const SCAN_SQL = [
   `CASE WHEN ${SIZE} > ${INLINE_PAYLOAD} THEN ${SIZE}::text END`,
 ].join(', ')
 
+/** The same columns as they are. */
+export const SCANNED_SQL = SCANNED.join(', ')
+
 /** `{{stored}}`: whole rows as text, of a table with the alias `event`. */
 export const STORED_SQL = STORED.map((name) => `${textSql(name)} AS ${name}`).join(', ')
 
 /** A whole row as text, for showing and archiving. Times are ISO 8601, bytes are hex. */
 export type StoredRow = {
-  readonly [Name in StoredName]: Columns[Name] extends { nullable: true } ? string | null : string
+  readonly [Name in StoredName]: OutboxColumns[Name] extends { nullable: true } ? string | null : string
 }
 
 /** A whole row as a scan would have read it. */

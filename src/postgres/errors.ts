@@ -8,7 +8,7 @@ const ADVICE: Record<string, (table: string) => [code: string, text: string]> = 
   '42P01': (table) => ['NOT_MIGRATED', `${table} does not exist; run migrate(), or the SQL it prints`],
   '42703': (table) => [
     'NOT_MIGRATED',
-    `${table} has not all the columns it needs, so it is of another version; run migrate()`,
+    `${table} lacks columns that are needed: it is of another version; run migrate()`,
   ],
   '42883': (table) => ['NOT_MIGRATED', `a function ${table} needs does not exist; PostgreSQL 14 or later is needed`],
   '42501': (table) => [
@@ -97,6 +97,9 @@ export function refuseRepartition({ table, options }: TableSchema, before: Recor
   )
 }
 
+/** What Node says when nobody answers at an address, or there is no such host. */
+const UNREACHABLE = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT)$/
+
 const REFUSED = 'the server refuses this role or its password; give the pool others'
 
 export function explainedMigration(error: unknown, tables: string): unknown {
@@ -112,6 +115,11 @@ export function explainedMigration(error: unknown, tables: string): unknown {
   }
   // Raised by our own SQL, with words of its own.
   if (code === 'WB001') return new WaybillError('NOT_EMPTY', String((error as Error).message), { cause: error })
+  if (code === 'WB002') return new WaybillError('LOG_UNSAFE', String((error as Error).message), { cause: error })
+  if (typeof code === 'string' && UNREACHABLE.test(code)) {
+    const text = `the database cannot be reached (${code}); is it running, and are host and port those of the pool?`
+    return new Unavailable(text, { cause: error })
+  }
   const found = typeof code === 'string' ? advice[code] : undefined
   return found === undefined ? explained(error, tables) : new WaybillError(found[0], found[1], { cause: error })
 }

@@ -29,7 +29,7 @@ export const INBOX_RETENTION = '30d'
 export interface PostgresInboxOptions {
   /** Default `processed_messages`. */
   table?: string
-  /** What `clean` keeps when it is not told. Default 30 days. */
+  /** What `clean` keeps when no retention is given. Default 30 days. */
   retention?: Duration
 }
 
@@ -71,7 +71,7 @@ export class PostgresInbox<Tx = unknown> implements Inbox<Tx> {
 
   /**
    * PostgreSQL lets the second wait until the transaction of the first has ended. `busy` when that takes too long: for
-   * the caller, who was told to give up, or for a limit of ours or of the role. The transaction is of no use then.
+   * the caller, who was asked to stop, or for a limit of ours or of the role. The transaction is of no use then.
    */
   async receive(tx: Tx, key: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
     checkInboxKey(key, LONGEST)

@@ -10,11 +10,11 @@ import { sql } from './sql.generated.ts'
 /** As rows of two tables: members, and terms. */
 export class PostgresLeadership implements Leadership {
   readonly #db: Database
-  readonly #place: Place
+  readonly #place: ScopePlace
   readonly #on: () => Sql
 
   /** `on`: where statements run, if a connection is at hand: a pool may have none left. */
-  constructor(db: Database, place: Place, on: () => Sql = () => db) {
+  constructor(db: Database, place: ScopePlace, on: () => Sql = () => db) {
     this.#db = db
     this.#place = place
     this.#on = on
@@ -60,8 +60,8 @@ export class PostgresLeadership implements Leadership {
     const [row] = (await this.#query('leadership-acquire', [member, String(shard), String(lease)])).rows
     if (row === undefined) return undefined
     const abandoned = row['abandoned'] === true
-    const note = abandoned ? ((row['note'] as string | null) ?? undefined) : undefined
-    return { shard, epoch: row['epoch'] as string, abandoned, note }
+    const probe = abandoned ? ((row['note'] as string | null) ?? undefined) : undefined
+    return { shard, epoch: row['epoch'] as string, abandoned, probe }
   }
 
   async renew(member: string, term: Term, lease: number): Promise<boolean> {
@@ -69,7 +69,7 @@ export class PostgresLeadership implements Leadership {
     return (await this.#query('leadership-renew', values)).count === 1
   }
 
-  async note(term: Term, probe: string | undefined): Promise<void> {
+  async recordProbe(term: Term, probe: string | undefined): Promise<void> {
     await this.#query('leadership-note', [String(term.shard), term.epoch, probe ?? null])
   }
 
@@ -77,12 +77,12 @@ export class PostgresLeadership implements Leadership {
     await this.#query('leadership-release', [member, String(term.shard), term.epoch])
   }
 
-  #query(name: Statement, values: readonly (string | null)[] = []) {
+  #query(name: LeadershipStatement, values: readonly (string | null)[] = []) {
     return this.#explained(() => this.#on().query(this.#fill(sql[name]), values))
   }
 
   #fill(text: string): string {
-    return text.replace(/\{\{(\w+)\}\}/g, (_, name: keyof Place) => this.#place[name])
+    return text.replace(/\{\{(\w+)\}\}/g, (_, name: keyof ScopePlace) => this.#place[name])
   }
 
   async #explained<T>(fn: () => Promise<T>): Promise<T> {
@@ -94,32 +94,32 @@ export class PostgresLeadership implements Leadership {
   }
 }
 
-type Statement = Extract<keyof typeof sql, `leadership-${string}`>
+type LeadershipStatement = Extract<keyof typeof sql, `leadership-${string}`>
 
 function holderOf(row: Readonly<Record<string, unknown>>): Holder {
   return { holder: row['holder'] as string, expiresIn: Number(row['expires_in']) }
 }
 
 /** What the statements need to know: where the rows are, and which of them. */
-interface Place {
+interface ScopePlace {
   readonly terms: string
   readonly members: string
   /** Columns and values that come first, and a condition that comes last. */
   readonly scope: string
   readonly value: string
   readonly within: string
-  /** The type of a note. */
+  /** The type of the column `note`, where probes are recorded. */
   readonly note: string
 }
 
 /** The relays of an outbox: tables of its own, which its settlements are fenced by. */
-export function ofOutbox(outbox: TableName): Place {
+export function ofOutbox(outbox: TableName): ScopePlace {
   const [terms, members] = [outbox.companion('terms'), outbox.companion('members')]
   return { terms, members, scope: '', value: '', within: '', note: 'uuid' }
 }
 
 /** Any other scope: two tables for all of them. */
-export function ofScope(outbox: TableName, scope: string): Place {
+export function ofScope(outbox: TableName, scope: string): ScopePlace {
   if (typeof scope !== 'string' || !/^[\w.:/ -]{1,200}$/.test(scope)) {
     const allowed = 'give 1 to 200 letters, digits, spaces and . : / _ -'
     throw new WaybillError('INVALID_OPTION', `leadership: ${describe(scope)} is not the name of a scope; ${allowed}`)

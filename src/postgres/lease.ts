@@ -2,8 +2,8 @@ import { type Clock, errorSummary, telemetry, uuidv7, WaybillError } from '../co
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
 import { type Demand, Lease, RELEASE, type Session, type Settled, type Source } from '../flow/index.ts'
 import { Quarantine } from '../outbox/quarantine.ts'
-import { tellExpired } from '../outbox/waiting.ts'
-import { Claims } from './claims.ts'
+import { publishExpired } from '../outbox/waiting.ts'
+import { RowClaims } from './claims.ts'
 import { FittingSize } from './fitting-size.ts'
 import { START } from './low-water.ts'
 import type { OutboxNames } from './names.ts'
@@ -28,6 +28,7 @@ import {
   withinBytes,
 } from './row.ts'
 import { sql } from './sql.generated.ts'
+import { StoreClock } from './store-clock.ts'
 import { checkTables } from './table-checks.ts'
 
 export interface LeaseOptions {
@@ -59,7 +60,9 @@ export function leaseSource(options: LeaseOptions): Source<OutboxDelivery> {
       const connections = await RelayConnections.open(options)
       try {
         await checkTables(connections.reader, options.names, options.deletes)
-        return new LeaseSession(options, connections)
+        const session = new LeaseSession(options, connections)
+        await session.askTime()
+        return session
       } catch (error) {
         await connections.close(true)
         throw error
@@ -75,7 +78,7 @@ const SOON = 50
 const LEFT = String(START)
 
 /** A claim under way; `claimed` is what it has brought so far. */
-interface Claim {
+interface PendingClaim {
   readonly asked: number
   readonly rows: Promise<readonly Row[]>
   claimed: readonly Row[]
@@ -85,18 +88,19 @@ class LeaseSession implements Session<OutboxDelivery> {
   readonly extendEvery: number
   readonly #options: LeaseOptions
   readonly #connections: RelayConnections
-  readonly #claims: Claims
+  readonly #claims: RowClaims
   readonly #size = new FittingSize()
   readonly #token = uuidv7()
   readonly #lost = new AbortController()
   readonly #unsettled = new Map<string, OutboxDelivery>()
   /** Of those, what is still being worked on. A settlement that the table refuses keeps an event unsettled for long. */
   readonly #inProgress = new Set<string>()
-  readonly #sql: Record<'settle' | 'published' | 'unchanged' | 'extend' | 'large' | 'next', string>
+  readonly #sql: Record<'settle' | 'published' | 'unchanged' | 'extend' | 'next', string>
   readonly #lease: Lease
   readonly #quarantine = new Quarantine()
+  readonly #storeClock: StoreClock
   #waiting: AbortController | undefined
-  #ahead: Claim | undefined
+  #ahead: PendingClaim | undefined
   /** The highest number claimed so far, while claims come full. */
   #mark = LEFT
   #allAt = 0
@@ -104,16 +108,16 @@ class LeaseSession implements Session<OutboxDelivery> {
   constructor(options: LeaseOptions, connections: RelayConnections) {
     this.#options = options
     this.#connections = connections
-    this.#claims = new Claims(connections.reader, options.names, options.clock)
+    this.#claims = new RowClaims(connections.reader, options.names, options.clock)
     this.#lease = new Lease(options.clock, options.lease)
     this.extendEvery = options.lease / 3
+    this.#storeClock = new StoreClock(options.clock)
     const text = (name: keyof typeof sql) => options.names.fill(sql[name])
     this.#sql = {
       settle: text('lease-settle'),
       published: text(options.deletes ? 'lease-deleted' : 'lease-published'),
       unchanged: text('unchanged'),
       extend: text('lease-extend'),
-      large: text('large-payloads'),
       next: text('lease-next'),
     }
     connections.onLost((error) => this.#lose(error))
@@ -124,13 +128,21 @@ class LeaseSession implements Session<OutboxDelivery> {
     return this.#lost.signal
   }
 
+  now(): number {
+    return this.#storeClock.now()
+  }
+
+  askTime(): Promise<void> {
+    return this.#storeClock.ask(this.#connections.writer)
+  }
+
   live(): boolean {
     if (this.#lease.live) return true
     this.#lose(new WaybillError('LEASE_EXPIRED', 'what was claimed could not be renewed in time'))
     return false
   }
 
-  async take({ count, bytes, next = 0 }: Demand): Promise<readonly OutboxDelivery[]> {
+  async take({ count, bytes, prefetch = 0 }: Demand): Promise<readonly OutboxDelivery[]> {
     // What may have crashed a relay goes out with nothing else in progress.
     if (this.#quarantine.active && this.#inProgress.size > 0) return []
     const { wake, reader } = this.#connections
@@ -140,8 +152,8 @@ class LeaseSession implements Session<OutboxDelivery> {
     this.#ahead = undefined
     const claimed = await rows
     const wanted = withinBytes(claimed.slice(0, count), bytes)
-    this.#more(claimed.slice(wanted.length), asked, claimed.length >= count ? next : 0)
-    const { deliveries, unreadable } = await deliveriesOf(reader, this.#sql.large, wanted).catch((error) => {
+    this.#more(claimed.slice(wanted.length), asked, claimed.length >= count ? prefetch : 0)
+    const { deliveries, unreadable } = await deliveriesOf(reader, this.#options.names, wanted).catch((error) => {
       this.#keep(wanted, asked)
       throw error
     })
@@ -155,9 +167,9 @@ class LeaseSession implements Session<OutboxDelivery> {
     return deliveries
   }
 
-  #ask(count: number): Claim {
+  #ask(count: number): PendingClaim {
     const rows = this.#size.take(count, (fitting) => this.#claim(fitting))
-    const claim: Claim = { asked: this.#options.clock.monotonic(), rows, claimed: [] }
+    const claim: PendingClaim = { asked: this.#options.clock.monotonic(), rows, claimed: [] }
     claim.rows.then(
       (rows) => {
         claim.claimed = rows
@@ -168,15 +180,15 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 
   /** What was claimed and not wanted comes next. While claims come full, the next is made before it is wanted. */
-  #more(left: readonly Row[], asked: number, next: number): void {
+  #more(left: readonly Row[], asked: number, prefetch: number): void {
     if (left.length > 0) this.#ahead = { asked, rows: Promise.resolve(left), claimed: left }
-    else if (next > 0 && !this.#quarantine.active) this.#ahead = this.#ask(next)
+    else if (prefetch > 0 && !this.#quarantine.active) this.#ahead = this.#ask(prefetch)
   }
 
   /** Claimed, and could not be read now: they come next. Left alone, each would be charged when its lease runs out. */
   #keep(rows: readonly Row[], asked: number): void {
     const after = this.#ahead
-    const kept: Claim = {
+    const kept: PendingClaim = {
       asked,
       claimed: rows,
       rows: (after?.rows ?? Promise.resolve([])).then(
@@ -204,9 +216,9 @@ class LeaseSession implements Session<OutboxDelivery> {
     this.#mark = rows.length >= count ? sequenceOf(rows.at(-1)!) : LEFT
     if (hinted && rows.length === 0) return this.#claim(count)
     const claimed = rows.filter((row) => stateOf(row) === 'leased')
-    for (const row of rows) if (stateOf(row) === 'dead') this.#tellDead(row, attemptsOf(row), EXPIRED_REASON)
+    for (const row of rows) if (stateOf(row) === 'dead') this.#publishDead(row, attemptsOf(row), EXPIRED_REASON)
     const ranOut = rows.filter(isExpired).length
-    tellExpired(this.#options.names.table.text, ranOut)
+    publishExpired(this.#options.names.table.text, ranOut)
     this.#quarantine.claimed({ expired: ranOut > 0, moreExpired: rows.some(hasMoreExpired) })
     return rows.length > 0 && claimed.length === 0 ? this.#claim(count) : claimed
   }
@@ -219,7 +231,7 @@ class LeaseSession implements Session<OutboxDelivery> {
     const over = AbortSignal.any([signal, this.#waiting.signal])
     // Under quarantine nothing else is claimed, so nobody need wake it.
     if (this.#quarantine.active) await clock.sleep(ms, over)
-    // When the flag has just gone up, claim once more: what was committed before told nobody.
+    // When the flag has just gone up, claim once more: earlier commits notified nobody.
     else if (!(await wake?.goIdle()) || Number.isFinite(wake!.retryIn)) {
       const due = Math.min(ms, await this.#nextDue(), wake?.retryIn ?? ms)
       await (wake?.sleep(due, over) ?? clock.sleep(due, over))
@@ -282,6 +294,7 @@ class LeaseSession implements Session<OutboxDelivery> {
       await this.#connections.writer.run('lease-extend', this.#sql.extend, [this.#token, textArray(ids), String(lease)])
     }
     await this.#connections.touch()
+    await this.askTime()
     if (!(await allowed())) this.#lose(new WaybillError('TERM_LOST', 'relays that own the table have taken over'))
     this.#quarantine.renewed(deliveries.length)
     this.#lease.renewed(asked, deliveries.length > 0)
@@ -308,7 +321,7 @@ class LeaseSession implements Session<OutboxDelivery> {
       const dead: RowUpdate = { id: idOf(row), becomes: 'dead', attempts: attemptsOf(row) + 1, error: reason }
       try {
         await this.#become([dead])
-        this.#tellDead(row, dead.attempts, reason)
+        this.#publishDead(row, dead.attempts, reason)
       } catch (error) {
         const about = { ...aboutOf(row), settlement: 'dead' as const }
         telemetry['settlement.refused'].publish({ flow: this.#options.names.table.text, ...about, dead: false, error })
@@ -316,8 +329,9 @@ class LeaseSession implements Session<OutboxDelivery> {
     }
   }
 
-  #tellDead(row: Row, attempt: number, reason: string): void {
-    telemetry['message.dead'].publish({ flow: this.#options.names.table.text, reason, attempt, ...aboutOf(row) })
+  #publishDead(row: Row, attempt: number, reason: string): void {
+    const table = this.#options.names.table.text
+    telemetry['message.dead'].publish({ flow: table, table, reason, attempt, ...aboutOf(row) })
   }
 
   #lose(reason: unknown): void {

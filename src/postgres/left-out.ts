@@ -1,6 +1,6 @@
 import type { Clock } from '../core/index.ts'
 import { idOf, keyOf, numberOf, type Row } from './row.ts'
-import type { Unsettled } from './unsettled.ts'
+import type { UnsettledRows } from './unsettled.ts'
 
 /** How long before they are tried again, in milliseconds. */
 const LEAVE_OUT_FOR = 60_000
@@ -14,28 +14,29 @@ const LEAVE_OUT_FOR = 60_000
  * back, those would be read again and again in place of all others.
  */
 export class LeftOut {
-  readonly #unsettled: Unsettled
+  readonly #unsettled: UnsettledRows
   readonly #clock: Clock
-  readonly #ids = new Set<string>()
+  /** Their numbers, by event id. */
+  readonly #numbers = new Map<string, number>()
   /** The lowest number of each key. */
   readonly #keys = new Map<string, number>()
   /** Keys that stand still behind an unsettled one, and its number. */
   readonly #stopped = new Map<string, number>()
   #until = 0
 
-  constructor(unsettled: Unsettled, clock: Clock) {
+  constructor(unsettled: UnsettledRows, clock: Clock) {
     this.#unsettled = unsettled
     this.#clock = clock
   }
 
   get size(): number {
-    return this.#ids.size
+    return this.#numbers.size
   }
 
   add(row: Row): void {
-    if (this.#ids.size === 0) this.#until = this.#clock.monotonic() + LEAVE_OUT_FOR
+    if (this.#numbers.size === 0) this.#until = this.#clock.monotonic() + LEAVE_OUT_FOR
     const number = numberOf(row)
-    this.#ids.add(idOf(row))
+    this.#numbers.set(idOf(row), number)
     this.#unsettled.add(idOf(row), number)
     const key = keyOf(row)
     if (key !== undefined) this.#keys.set(key, Math.min(number, this.#keys.get(key) ?? number))
@@ -63,14 +64,14 @@ export class LeftOut {
 
   /** Whether any row can be behind one. */
   get any(): boolean {
-    return this.#ids.size > 0 || this.#stopped.size > 0
+    return this.#numbers.size > 0 || this.#stopped.size > 0
   }
 
   /** Returns whether their time is over: then they are found again. */
   over(): boolean {
-    if (this.#ids.size === 0 || this.#clock.monotonic() < this.#until) return false
-    for (const id of this.#ids) this.#unsettled.delete(id)
-    this.#ids.clear()
+    if (this.#numbers.size === 0 || this.#clock.monotonic() < this.#until) return false
+    for (const [id, number] of this.#numbers) this.#unsettled.delete(id, number)
+    this.#numbers.clear()
     this.#keys.clear()
     return true
   }

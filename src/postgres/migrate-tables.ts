@@ -1,5 +1,6 @@
 import { checkOptions, type OptionNames, oneOf } from '../core/index.ts'
 import type { TableName } from '../drivers/sql/identifiers.ts'
+import { refusedByLog } from '../store/log.ts'
 import { InboxNames } from './inbox.ts'
 import { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
@@ -38,13 +39,19 @@ export interface OutboxSchemaOptions {
   /** Time partitions, so that old events are dropped as a whole. Default: one table. */
   partition?: Partition
   /**
-   * A table into which the cleaner moves what it removes; `files` is only written down, so that a cleaner that was not
-   * told of the archive removes nothing. Default false.
+   * A table into which the cleaner moves what it removes; `files` is only written down, so that a cleaner without
+   * this option removes nothing. Default false.
    */
   archive?: boolean | 'files'
+  /**
+   * The outbox is a log: with its archive table, which this implies, it keeps every event for good in the order of its
+   * number, for projections. Every enqueue and every settlement enters one index more. Default false.
+   */
+  log?: boolean
 }
 
 export const OUTBOX_OPTIONS: OptionNames<OutboxSchemaOptions> = {
+  log: true,
   tenants: true,
   dedup: true,
   partition: true,
@@ -68,7 +75,9 @@ export function outboxSchema(
 ): TableSchema {
   checkOptions('outbox schema', options, OUTBOX_OPTIONS)
   const names = typeof table === 'string' ? new OutboxNames(table) : table
-  const { tenants = false, partition, archive = false } = options
+  const { tenants = false, partition, log = false } = options
+  if (log && options.archive === 'files') throw refusedByLog(names.table.text, 'archive')
+  const archive = log || (options.archive ?? false)
   if (partition !== undefined) oneOf('outbox schema: partition', partition, PARTITIONS)
   const dedup = (options.dedup ?? false) || partition !== undefined
   const parted = partition !== undefined
@@ -85,6 +94,10 @@ export function outboxSchema(
   if (tenants) chosen.push({ option: 'tenants', sql: names.fill(sql['outbox-upgrade-tenants']) })
   if (dedup) chosen.push({ option: 'dedup', sql: names.fill(sql['outbox-upgrade-dedup']) })
   if (archive === true) chosen.push({ option: 'archive', sql: names.fill(sql['archive-create']) })
+  if (log) {
+    const text = sql['outbox-upgrade-log'].replaceAll('{{unique}}', parted ? '' : 'UNIQUE')
+    chosen.push({ option: 'log', sql: names.fill(text) })
+  }
   return {
     table: names.table,
     versions: [
@@ -93,7 +106,7 @@ export function outboxSchema(
       names.fill(sql['outbox-upgrade-3'], { wake: single ? 'always' : 'flag' }),
     ],
     chosen,
-    options: { tenants, dedup, partition: partition ?? false, archive },
+    options: { tenants, dedup, partition: partition ?? false, archive, log },
     drop: names.fill(sql['outbox-drop']),
     guard: (discard) => guardSql(names, discard),
   }

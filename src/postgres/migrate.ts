@@ -26,7 +26,7 @@ export interface DownOptions {
 }
 
 /** What `waybill_schema` says of a table. */
-interface Recorded {
+interface RecordedVersion {
   readonly version: number
   readonly options: Record<string, unknown>
 }
@@ -148,7 +148,7 @@ function merge(before: Record<string, unknown>, now: TableSchema['options']): Ta
   return merged
 }
 
-function checkOne(schema: TableSchema, { version, options }: Recorded): void {
+function checkOne(schema: TableSchema, { version, options }: RecordedVersion): void {
   const needed = schema.versions.length
   const { text } = schema.table
   if (version === 0) throw notMigrated(text)
@@ -160,8 +160,15 @@ function checkOne(schema: TableSchema, { version, options }: Recorded): void {
     )
   }
   if (options['dedup'] === true && schema.options['dedup'] === false) {
-    const advice = `${schema.table.text} keeps event ids, and this process was not told: what it enqueues is not remembered; give dedup: true`
+    const advice = `${schema.table.text} keeps event ids, and this process is not set up for that: what it enqueues is not remembered; give dedup: true`
     warnOnce('migrations', advice)
+  }
+  if (options['log'] === true && schema.options['log'] !== true) {
+    const why = 'its relays must keep what is published, and its events must not be delayed'
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `${text} is a log, and this process is not set up for that: ${why}; give log: true`,
+    )
   }
   for (const name in schema.options) {
     const wanted = schema.options[name]
@@ -174,7 +181,7 @@ function checkOne(schema: TableSchema, { version, options }: Recorded): void {
   }
 }
 
-export async function recorded(on: Sql, table: TableName): Promise<Recorded> {
+export async function recorded(on: Sql, table: TableName): Promise<RecordedVersion> {
   const there = await on.query('SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS there', [
     table.sql,
     versionsTable(table),

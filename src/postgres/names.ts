@@ -1,6 +1,6 @@
 import { type TableName, tableName } from '../drivers/sql/identifiers.ts'
 import { MAX_KEY_BYTES } from '../store/enqueue.ts'
-import { SCAN_SQL, STORED_SQL } from './columns.ts'
+import { SCAN_SQL, SCANNED_SQL, STORED_SQL } from './columns.ts'
 import { readyAndWake, type Waking, wakeSql, wakingSql } from './wake.ts'
 
 /** What `deadKey` makes of SQL: which states hold back later events of their key. */
@@ -19,9 +19,12 @@ export interface FillOptions {
 /** The tables of one outbox, and SQL with their names filled in. Names are validated and quoted in one place. */
 export class OutboxNames {
   readonly table: TableName
+  /** It is a log: an event has one number for good, which travels with it. */
+  readonly log: boolean
 
-  constructor(table: string) {
+  constructor(table: string, log = false) {
     this.table = tableName(table, 'outbox')
+    this.log = log
   }
 
   fill(sql: string, options: FillOptions = {}): string {
@@ -31,6 +34,9 @@ export class OutboxNames {
     const values: Record<string, string> = {
       outbox: table.sql,
       columns: SCAN_SQL,
+      log_columns: SCANNED_SQL,
+      log_here: `(${logHere(table)})`,
+      name: table.text,
       stored: STORED_SQL,
       blockers: BLOCKERS[deadKey],
       stoppers: STOPPERS[deadKey],
@@ -43,7 +49,7 @@ export class OutboxNames {
       ready_and_wake: readyAndWake(wake, regclass),
       tenant_index: table.companion('tenant'),
     }
-    for (const companion of ['terms', 'members', 'audit', 'state', 'archive', 'ids']) {
+    for (const companion of ['terms', 'members', 'audit', 'state', 'archive', 'ids', 'log']) {
       values[companion] = table.companion(companion)
     }
     return sql.replace(/\{\{(\w+)\}\}/g, (_, name: string) => {
@@ -53,6 +59,17 @@ export class OutboxNames {
       throw new Error(`unknown placeholder {{${name}}}`)
     })
   }
+}
+
+/**
+ * The log as a whole, and the mark of the server: it changes whenever what was seen of running transactions may have become
+ * untrue. A restart or a failover starts another postmaster; a crash of one backend ends with a checkpoint; and other
+ * checkpoints are rare. A standby does not show who writes.
+ */
+function logHere(table: TableName): string {
+  return `SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE EXTRACT(EPOCH FROM pg_postmaster_start_time())::text || ' '
+    || (SELECT checkpoint_lsn::text FROM pg_control_checkpoint()) END AS mark, trimmed::text AS trimmed,
+    incarnation::text AS incarnation FROM ${table.companion('log')}`
 }
 
 /** Events of one key are always in the same shard; those without a key are spread. */

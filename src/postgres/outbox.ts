@@ -14,7 +14,15 @@ import { refusePool, sqlOf } from '../drivers/sql/sql-of.ts'
 import { Assignment } from '../outbox/assignment.ts'
 import { type BranchingOutbox, branchNames, noBranch, unpublished } from '../outbox/branches.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
-import { type EnqueueArguments, enqueueArguments, topicFunction } from '../store/enqueue.ts'
+import {
+  type EnqueueArguments,
+  type Enqueued,
+  enqueueArguments,
+  publishEnqueued,
+  type Receipts,
+  topicFunction,
+} from '../store/enqueue.ts'
+import { checkForLog, refusedByLog } from '../store/log.ts'
 import type { EnqueueOptions, Outbox } from '../store/store.ts'
 import { PostgresOutboxAdmin } from './admin.ts'
 import type { ArchiveTarget } from './cleaner.ts'
@@ -22,6 +30,7 @@ import { ENQUEUED } from './columns.ts'
 import { explained } from './errors.ts'
 import { ofOutbox, PostgresLeadership } from './leadership.ts'
 import { leaseSource } from './lease.ts'
+import { PostgresLog } from './log.ts'
 import { Migrations } from './migrate.ts'
 import {
   type MigrationsOptions,
@@ -62,7 +71,7 @@ export interface PostgresOutboxOptions extends Omit<OutboxSchemaOptions, 'archiv
   /** The topic of events for which none is given. Default: the event's type. */
   topic?: string | ((message: Message) => string)
   /**
-   * How an idle relay is told of new events. `flag` (default) costs a writer nothing while relays are busy. `off` for
+   * How idle relays learn of new events. `flag` (default) costs a writer nothing while relays are busy. `off` for
    * those who use PREPARE TRANSACTION, which NOTIFY makes fail; relays then poll.
    */
   wake?: 'flag' | 'off'
@@ -94,6 +103,8 @@ export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, B
   readonly names: OutboxNames
   readonly admin: PostgresOutboxAdmin
   readonly leadership: PostgresLeadership
+  /** Where it was declared one. */
+  readonly log: PostgresLog | undefined
   /** What migrations must know of it. */
   readonly schema: MigrationsOptions
   readonly #db: Database<Tx>
@@ -106,22 +117,26 @@ export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, B
 
   constructor(db: Database<Tx>, current: () => Tx | undefined, options: PostgresOutboxOptions = {}) {
     checkOptions('outbox', options, OPTIONS)
-    const { table = 'outbox', topic, wake = 'flag', allowPool = false, prepare = true } = options
-    this.names = new OutboxNames(table)
+    const { table = 'outbox', topic, wake = 'flag', allowPool = false, prepare = true, log = false } = options
+    this.names = new OutboxNames(table, log)
     this.#db = db
     this.#current = current
     this.#prepare = prepare
     const { retention, archive } = options
     this.admin = new PostgresOutboxAdmin(db, this.names, defined({ retention, archive }))
+    if (log && archive !== undefined && archive !== 'table') throw refusedByLog(table, 'archive')
+    this.log = log ? new PostgresLog(db, this.names) : undefined
     this.leadership = new PostgresLeadership(db, ofOutbox(this.names.table))
     this.#options = options
     for (const name of branchNames('outbox: branches', options.branches)) this.#branches.set(name, this.#branch(name))
     const chosen = outboxSchemaOf(options)
-    const tables = [...this.#branches.values()].map((branch) => outboxSchema(branch.names, chosen, db.single))
+    const { log: _own, ...ofBranches } = chosen
+    const tables = [...this.#branches.values()].map((branch) => outboxSchema(branch.names, ofBranches, db.single))
     this.schema = { outbox: this.names, ...chosen, tables }
     this.#migrations = new Migrations(db, this.schema)
     this.#enqueue = new Enqueue({
       names: this.names,
+      log: this.log,
       within: db.within,
       wake: oneOf('outbox: wake', wake, ['flag', 'off']) === 'off' ? 'off' : db.single ? 'always' : 'flag',
       topic: topicFunction(topic),
@@ -134,15 +149,22 @@ export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, B
     return this.names.table.text
   }
 
+  /** Published events must stay: it is a log. */
+  get keeps(): boolean {
+    return this.names.log
+  }
+
   /**
    * Writes events in a transaction: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
    * `withTransaction` has begun. Returns their sequence numbers.
    */
-  enqueue(event: Message, options?: PostgresEnqueueOptions): Promise<string>
-  enqueue(events: readonly Message[], options?: PostgresEnqueueOptions): Promise<string[]>
-  enqueue(tx: Tx, event: Message, options?: PostgresEnqueueOptions): Promise<string>
+  enqueue<Given extends Enqueued>(events: Given, options?: PostgresEnqueueOptions): Promise<Receipts<Given, string>>
   // Last, as in the port: what a transaction is, is inferred from it.
-  enqueue(tx: Tx, events: readonly Message[], options?: PostgresEnqueueOptions): Promise<string[]>
+  enqueue<Given extends Enqueued>(
+    tx: Tx,
+    events: Given,
+    options?: PostgresEnqueueOptions,
+  ): Promise<Receipts<Given, string>>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
     const { single, ...what } = enqueueArguments<Tx, PostgresEnqueueOptions>(given, this.#current, ENQUEUE_OPTIONS)
     const sequences = await this.#enqueue.run(what)
@@ -152,6 +174,7 @@ export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, B
   reader(options: ReaderOptions): Reader {
     const { names } = this
     const db = this.#db
+    if (this.keeps && options.deletes) throw refusedByLog(this.name, 'deleteOnPublish')
     // Of sessions at work. What the relay says meanwhile, it says on them: the pool may be used up.
     const open = new Set<Sql>()
     const leadership = new PostgresLeadership(db, ofOutbox(names.table), () => [...open][0] ?? db)
@@ -180,8 +203,9 @@ export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, B
     })
   }
 
-  check(): Promise<void> {
-    return this.#migrations.check()
+  async check(): Promise<void> {
+    await this.#migrations.check()
+    await this.log?.check()
   }
 
   branch(name: string): PostgresOutbox<Tx> {
@@ -210,14 +234,14 @@ export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, B
   }
 
   #branch(name: string): PostgresOutbox<Tx> {
-    const { topic, branches, allowPool, ...options } = this.#options
+    const { topic, branches, allowPool, log, ...options } = this.#options
     return new PostgresOutbox(this.#db, this.#current, { ...options, table: `${this.name}_to_${name}` })
   }
 }
 
-function outboxSchemaOf({ tenants, dedup, partition, archive }: PostgresOutboxOptions): OutboxSchemaOptions {
+function outboxSchemaOf({ tenants, dedup, partition, archive, log }: PostgresOutboxOptions): OutboxSchemaOptions {
   const kept = typeof archive === 'object' ? 'files' : archive === 'table' ? true : undefined
-  return defined({ tenants, dedup, partition, archive: kept })
+  return defined({ tenants, dedup, partition, archive: kept, log })
 }
 
 function defined<T extends object>(options: T): { [Key in keyof T]?: Exclude<T[Key], undefined> } {
@@ -228,6 +252,7 @@ type Writing = Omit<EnqueueArguments<unknown, PostgresEnqueueOptions>, 'single'>
 
 interface EnqueueSettings {
   readonly names: OutboxNames
+  readonly log: PostgresLog | undefined
   readonly wake: NonNullable<FillOptions['wake']>
   readonly topic: (message: Message) => string
   /** How long a statement may go without an answer, in milliseconds. */
@@ -262,14 +287,23 @@ class Enqueue {
   }
 
   async run({ tx, events, options }: Writing): Promise<string[]> {
-    const { allowPool, within, names, topic } = this.#settings
+    const { allowPool, within, names, log, topic } = this.#settings
+    if (names.log) checkForLog(names.table.text, events, options)
     const rows = events.map((event) => eventRow(event, options, topic))
     if (!allowPool) refusePool(tx)
     const connection = limited(sqlOf(tx), within)
     if (rows.length === 0) return []
     try {
       if (options.serialize) await this.#serialize(connection, rows)
-      return await this.#sequences(connection, rows, await this.#insert(connection, rows))
+      const added = await this.#insert(connection, rows)
+      const isNew = new Set(added.keys())
+      const sequences = await this.#sequences(connection, rows, added)
+      await log?.learn(connection)
+      publishEnqueued(
+        names.table.text,
+        rows.map(({ topic, event_id: id }) => ({ topic: topic!, isNew: isNew.delete(id!) })),
+      )
+      return sequences
     } catch (error) {
       throw explained(error, `table ${names.table.text}`)
     }

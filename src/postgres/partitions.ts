@@ -41,7 +41,7 @@ export class Partitions {
     })
   }
 
-  /** Returns how many were dropped. One that cannot be dropped does not keep the others; it is told when all had their turn. */
+  /** Returns how many were dropped. One that cannot be dropped does not keep the others; it rejects when all had their turn. */
   async drop(retention: number, archived: boolean): Promise<number> {
     const { rows } = await this.#db.query(this.#names.fill(sql['partition-old']), [String(retention)])
     let dropped = 0

@@ -2,8 +2,9 @@ import { type Clock, warnOnce } from '../core/index.ts'
 import { type Connection, textArray } from '../drivers/sql/sql.ts'
 import type { Settlement } from '../flow/index.ts'
 import { LowWater, START } from './low-water.ts'
+import type { OutboxNames } from './names.ts'
 import { isBlocked, keyOf, numberOf, type OutboxDelivery, type Row } from './row.ts'
-import type { Unsettled } from './unsettled.ts'
+import type { UnsettledRows } from './unsettled.ts'
 
 const LOOK_FOR_OPEN_KEYS_EVERY = 1000
 const OPEN_KEYS_AT_ONCE = 200
@@ -19,10 +20,11 @@ const WRITERS_AFTER = 1000
 /** What the places share. */
 export interface Reading {
   readonly table: string
+  readonly names: OutboxNames
   readonly connection: Connection
   readonly clock: Clock
-  readonly unsettled: Unsettled
-  readonly sql: Record<'ready' | 'timers' | 'held' | 'keys' | 'look' | 'large' | 'writers', string>
+  readonly unsettled: UnsettledRows
+  readonly sql: Record<'ready' | 'timers' | 'held' | 'keys' | 'look' | 'writers', string>
   /** The same, but for the keys in their last parameter. */
   readonly sqlWithout: Record<'ready' | 'timers', string>
 }
@@ -63,7 +65,7 @@ export class Ready {
     this.#age++
   }
 
-  async read(count: number, next: number): Promise<readonly Row[]> {
+  async read(count: number, prefetch: number): Promise<readonly Row[]> {
     const ahead = this.#ahead
     this.#ahead = undefined
     let scan = ahead?.age === this.#age ? ahead : this.#scan(count)
@@ -78,9 +80,9 @@ export class Ready {
     this.empty = rows.length === 0
     this.readUpTo = rows.length < Math.min(count, scan.count) ? Number.POSITIVE_INFINITY : numberOf(rows.at(-1)!)
     this.#askWriters(rows.length)
-    if (this.#readsAhead && next > 0 && rows.length === count && !rows.some(isBlocked)) {
-      this.#ahead = this.#scan(next, rows)
-      // Whoever wants them is told. Often enough nobody does.
+    if (this.#readsAhead && prefetch > 0 && rows.length === count && !rows.some(isBlocked)) {
+      this.#ahead = this.#scan(prefetch, rows)
+      // Whoever awaits them gets the error. Often nobody does.
       this.#ahead.rows.catch(() => {})
     }
     return rows

@@ -6,7 +6,7 @@ import { connectionsOf } from './relay-connections.ts'
 /** One connection is left for everything else: joining, enqueue, handlers, the cleaner. */
 const SPARE = 1
 
-/** How long taking connections may last where the pool does not tell how many it has. */
+/** How long taking connections may last where the pool does not say how many it has. */
 const TAKE_WITHIN = 5000
 
 /** What one relay keeps checked out of the pool. */

@@ -65,12 +65,12 @@ export function publishAside({ table }: OutboxNames, rows: readonly Aside[], ref
   for (const { row, update } of rows) {
     if (update.becomes !== 'dead' || refused.some((one) => one.row === row)) continue
     const { attempts: attempt, error: reason } = update
-    telemetry['message.dead'].publish({ flow, reason: reason!, attempt, ...aboutOf(row) })
+    telemetry['message.dead'].publish({ flow, table: flow, reason: reason!, attempt, ...aboutOf(row) })
   }
 }
 
 function notPutAside(names: OutboxNames): WaybillError {
-  const text = `${names.table.text}: a row that is to wait cannot be marked so: another transaction has locked it, a trigger returns NULL, or row-level security has no UPDATE policy for it; it is passed over for a minute`
+  const text = `${names.table.text}: a row that must wait cannot be marked as waiting: another transaction has locked it, a trigger returns NULL, or row-level security has no UPDATE policy for it; it is passed over for a minute`
   return new WaybillError('NOT_SETTLED', text)
 }
 

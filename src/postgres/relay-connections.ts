@@ -114,7 +114,7 @@ export class RelayConnections {
     await Promise.all([idle ? this.reader.query('SELECT 1') : undefined, this.wake?.touch()])
   }
 
-  /** What is under way when a session is closed fails, and nobody need be told. */
+  /** What is under way when a session is closed fails, and nobody needs the error. */
   async unlessClosed(work: Promise<unknown>): Promise<void> {
     try {
       await work
@@ -172,6 +172,6 @@ function within(db: Database, ms: number, coming: Promise<Connection>): Promise<
 export function poolOrServer(db: Database, ms: number, error: unknown): unknown {
   if (!(error instanceof Unavailable) || db.single) return error
   const size = db.size === undefined ? '' : ` of ${db.size}`
-  const text = `${db.poolName}${size} gave the relay no connection within ${Math.round(ms)} ms: others use all of them, or PostgreSQL does not answer`
+  const text = `${db.poolName}${size} gave the relay no connection within ${Math.round(ms)} ms: others use all of them, or PostgreSQL does not respond`
   return new Unavailable(text, { cause: error })
 }

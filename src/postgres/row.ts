@@ -1,5 +1,6 @@
 import {
   type Attributes,
+  type ExtensionValue,
   errorSummary,
   eventUuid,
   isUuid,
@@ -12,9 +13,16 @@ import { type Delivery, type Settled, type Settlement, setTopic } from '../flow/
 import type { State } from '../outbox/admin.ts'
 import { checkedEvent } from '../store/enqueue.ts'
 import type { EnqueueOptions } from '../store/store.ts'
-import { checkStored, extensionsOf, type StoredAttributes, storedAttributes } from '../store/stored-attributes.ts'
+import {
+  checkStored,
+  extensionsOf,
+  type StoredAttributes,
+  sequenceText,
+  storedAttributes,
+} from '../store/stored-attributes.ts'
 import { AT, type EnqueuedName, type StoredRow, scannedOf } from './columns.ts'
 import type { OutboxNames } from './names.ts'
+import { sql } from './sql.generated.ts'
 
 /** A delivery from the outbox: its place in the table, and the state it was read in. */
 export interface OutboxDelivery extends Delivery {
@@ -38,6 +46,9 @@ export const stateOf = (row: Row): State => (row[AT.state] as State | null) ?? '
 export const keyOf = (row: Row): string | undefined => (row[AT.key] as string | null) ?? undefined
 export const tenantOf = (row: Row): string | undefined => (row[AT.tenant_id] as string | null) ?? undefined
 export const typeOf = (row: Row): string => row[AT.event_type] as string
+/** In milliseconds since 1970. PostgreSQL counts microseconds since 2000. */
+export const createdOf = (row: Row): number => Number.parseInt(row[AT.created_at] as string, 16) / 1000 + YEAR_2000
+const YEAR_2000 = Date.UTC(2000, 0)
 export const attemptsOf = (row: Row): number => (row[AT.attempts] === null ? 0 : Number(row[AT.attempts]))
 /** An earlier event of its key has failed or waits. */
 export const isBlocked = (row: Row): boolean => row[AT.blocked] === 't'
@@ -47,7 +58,12 @@ export const isExpired = (row: Row): boolean => row[AT.expired] === 't'
 export const hasMoreExpired = (row: Row): boolean => row[AT.more_expired] === 't'
 
 /** What telemetry says of it. */
-export const aboutOf = (row: Row) => ({ type: typeOf(row), id: idOf(row), tenant: tenantOf(row) })
+export const aboutOf = (row: Row) => ({
+  type: typeOf(row),
+  id: idOf(row),
+  tenant: tenantOf(row),
+  topic: (row[AT.topic] as string | null) ?? typeOf(row),
+})
 
 /** What the column `attributes` holds. `text`: payload_bytes is text. */
 interface RowAttributes extends StoredAttributes {
@@ -62,24 +78,26 @@ function sizeOf(row: Row): number {
   return hex === null ? Number(row[AT.size]) : hex.length / 2
 }
 
-/** Throws MALFORMED_ROW when the row is none that a relay can read. */
+/** Throws MALFORMED_ROW when the row is none that a relay can read. `log`: its number is put on the message. */
 export function deliveryOf(
   row: Row,
+  log = false,
   payload: Cell = row[AT.payload]!,
   hex: Cell = row[AT.payload_bytes]!,
 ): OutboxDelivery {
   return {
-    message: messageOf(row, payload as string | null, hex as string | null),
+    message: messageOf(row, log, payload as string | null, hex as string | null),
     key: keyOf(row),
     attempts: attemptsOf(row),
     size: sizeOf(row) + 200,
     eventId: idOf(row),
     sequence: sequenceOf(row),
     state: stateOf(row),
+    created: createdOf(row),
   }
 }
 
-function messageOf(row: Row, payload: string | null, hex: string | null): RawMessage {
+function messageOf(row: Row, log: boolean, payload: string | null, hex: string | null): RawMessage {
   const stored = attributesOf(row[AT.attributes] as string | null)
   const attributes = stored as { -readonly [Name in keyof Attributes]: Attributes[Name] }
   const own = {
@@ -87,7 +105,10 @@ function messageOf(row: Row, payload: string | null, hex: string | null): RawMes
     key: row[AT.key] as string | null,
     tenant: row[AT.tenant_id] as string | null,
   }
-  attributes.extensions = extensionsOf(stored, own, 'attributes', malformed)
+  const extensions = extensionsOf(stored, own, 'attributes', malformed)
+  // It was made here: adding to it is cheaper than a copy.
+  if (log) (extensions as Record<string, ExtensionValue>)['sequence'] = sequenceText(sequenceOf(row))
+  attributes.extensions = extensions
   attributes.id = (row[AT.foreign_id] ?? row[AT.event_id]) as string
   attributes.source = row[AT.source] as string
   attributes.type = typeOf(row)
@@ -133,21 +154,34 @@ export interface Decoded {
   readonly unreadable: readonly { readonly row: Row; readonly reason: string }[]
 }
 
-/** With the payloads that the scan left out for their size. A row that was removed meanwhile is left out. */
-export async function deliveriesOf(on: Connection, text: string, rows: readonly Row[]): Promise<Decoded> {
-  const large = rows.filter(isLarge).map(idOf)
+/**
+ * With the payloads that the scan left out for their size. A row that was removed meanwhile is left out. `archived`: rows of
+ * a log, some of which may be in its archive.
+ */
+export async function deliveriesOf(
+  on: Pick<Connection, 'read'>,
+  names: OutboxNames,
+  rows: readonly Row[],
+  archived = false,
+): Promise<Decoded> {
+  const large = rows.filter(isLarge)
+  // The archive has no index by id.
+  const named = archived ? sequenceOf : idOf
   const payloads = new Map<string, readonly Cell[]>()
   if (large.length > 0) {
-    for (const found of await on.read('large-payloads', text, [textArray(large)])) payloads.set(idOf(found), found)
+    const file = archived ? 'log-large' : 'large-payloads'
+    const which = textArray(large.map(named))
+    for (const found of await on.read(file, names.fill(sql[file]), [which])) payloads.set(found[0] as string, found)
   }
   const deliveries: OutboxDelivery[] = []
   const unreadable: { row: Row; reason: string }[] = []
   for (const row of rows) {
-    const payload = isLarge(row) ? payloads.get(idOf(row)) : undefined
+    const payload = isLarge(row) ? payloads.get(named(row)) : undefined
     if (payload === undefined && isLarge(row)) continue
     try {
-      const delivery = payload === undefined ? deliveryOf(row) : deliveryOf(row, payload[1], payload[2])
-      deliveries.push(delivery)
+      deliveries.push(
+        payload === undefined ? deliveryOf(row, names.log) : deliveryOf(row, names.log, payload[1], payload[2]),
+      )
     } catch (error) {
       unreadable.push({ row, reason: errorSummary(malformedBy(error)) })
     }
@@ -216,7 +250,7 @@ export interface RowUpdate {
 const MAX_DELAY = 100 * 365 * 86_400_000
 const MAX_TEXT = 2000
 
-function storable(text: string): string {
+export function storable(text: string): string {
   return (text.length > MAX_TEXT ? text.slice(0, MAX_TEXT) : text)
     .replaceAll('\0', '')
     .replace(LONE_SURROGATE, '\ufffd')

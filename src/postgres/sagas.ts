@@ -1,15 +1,5 @@
-import {
-  checkOptions,
-  type Duration,
-  describe,
-  isUuid,
-  milliseconds,
-  systemClock,
-  WaybillError,
-  wholeNumber,
-} from '../core/index.ts'
+import { checkOptions, describe, isUuid, milliseconds, systemClock, WaybillError, wholeNumber } from '../core/index.ts'
 import { refusePool, sqlOf } from '../drivers/sql/database.ts'
-import { type TableName, tableName } from '../drivers/sql/identifiers.ts'
 import { type Database, type SqlResult, type SqlValue, textArray } from '../drivers/sql/sql.ts'
 import type {
   Claim,
@@ -21,75 +11,19 @@ import type {
   SagaListener,
   SagaPage,
   SagaRecord,
+  SagaStats,
   SagaStore,
   StepRecord,
 } from '../saga/port.ts'
 import type { SagaState, StepState } from '../saga/state.ts'
 import { explained } from './errors.ts'
-import type { Discard, TableSchema } from './migrate-tables.ts'
-import { OutboxNames } from './names.ts'
+import { SagaFloor } from './saga-floor.ts'
+import { sagaListener } from './saga-listener.ts'
+import { type PostgresSagasOptions, SagaNames } from './saga-names.ts'
+import { sagaStats } from './saga-stats.ts'
 import { sql } from './sql.generated.ts'
-import { IdleNotifier } from './wake.ts'
 
-/** The tables of sagas. */
-export interface PostgresSagasOptions {
-  /** Default `saga_executions`. */
-  table?: string
-  /** Default `saga_steps`, or the table's name with `_steps`. */
-  steps?: string
-  /** What `clean` keeps of those that have ended, when it is not told. Default 30 days. */
-  retention?: Duration
-}
-
-const DEFAULT_TABLE = 'saga_executions'
-
-/** A saga as JSON, so that every driver gives the same. A step without an output has no `output`. */
-const SAGA = `json_build_object(
-  'id', saga.id, 'type', saga.saga_type, 'definition', saga.definition, 'aggregate', saga.aggregate_id, 'tenant', saga.tenant_id,
-  'status', saga.status, 'currentStep', saga.current_step, 'version', saga.version, 'input', saga.input, 'runner', saga.runner,
-  'takeovers', saga.takeovers, 'wakeAt', saga.wake_at, 'held', saga.held_reason, 'error', saga.error_message,
-  'traceparent', saga.traceparent, 'createdAt', saga.created_at, 'updatedAt', saga.updated_at, 'endedAt', saga.ended_at,
-  'steps', COALESCE((SELECT json_agg(json_build_object(
-      'name', step.step_name, 'key', step.id, 'status', step.status, 'returned', step.output IS NOT NULL, 'output', step.output,
-      'attempts', step.attempts, 'spent', step.spent_ms, 'undos', step.undos, 'error', step.error_message,
-      'startedAt', step.started_at, 'executedAt', step.executed_at, 'compensatedAt', step.compensated_at) ORDER BY step.ordinal)
-    FROM {{steps}} AS step WHERE step.saga_id = saga.id), '[]'))::text`
-
-/** The tables of sagas, and SQL with their names filled in. */
-export class SagaNames {
-  readonly table: TableName
-  readonly steps: TableName
-  /** For the idle flag, which is that of any table. */
-  readonly flag: OutboxNames
-
-  constructor(options: Pick<PostgresSagasOptions, 'table' | 'steps'> = {}) {
-    const { table = DEFAULT_TABLE } = options
-    this.table = tableName(table, 'sagas')
-    const steps = table === DEFAULT_TABLE ? 'saga_steps' : `${table}_steps`
-    this.steps = tableName(options.steps ?? steps, 'sagas: steps')
-    this.flag = new OutboxNames(table)
-  }
-
-  fill(text: string, wake: 'flag' | 'always' | 'off' = 'off'): string {
-    return text
-      .replaceAll('{{saga}}', SAGA)
-      .replaceAll('{{waking}}', this.flag.fill('{{waking}}', { wake }))
-      .replaceAll('{{sagas}}', this.table.sql)
-      .replaceAll('{{steps}}', this.steps.sql)
-      .replaceAll('{{audit}}', this.table.companion('audit'))
-      .replaceAll('{{name}}', this.table.text)
-      .replace(/\{\{sagas_(\w+)\}\}/g, (_, suffix: string) => this.table.object(suffix))
-  }
-
-  schema(): TableSchema {
-    const guard = (discard: readonly Discard[]) =>
-      this.fill(sql['saga-down'].replaceAll('{{keep_pending}}', String(!discard.includes('pending'))))
-    const versions = [this.fill(sql['saga-create'])]
-    return { table: this.table, versions, chosen: [], options: {}, drop: this.fill(sql['saga-drop']), guard }
-  }
-}
-
-type Statement = Extract<keyof typeof sql, `saga-${string}`>
+type SagaStatement = Extract<keyof typeof sql, `saga-${string}`>
 
 /** Sagas in PostgreSQL. Each write is one statement; outside of a transaction it is prepared where the driver allows it. */
 export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
@@ -97,7 +31,9 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
   readonly names: SagaNames
   readonly #database: Database<Tx>
   readonly #retention: number
-  readonly #texts = new Map<string, string>()
+  readonly #statements = new Map<string, Statement>()
+  /** By the definitions that are looked for. */
+  readonly #floors = new Map<string, SagaFloor>()
 
   constructor(database: Database<Tx>, options: PostgresSagasOptions = {}) {
     checkOptions('sagas', options, { table: true, steps: true, retention: true })
@@ -109,10 +45,11 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
 
   async insert(tx: Tx | undefined, saga: NewSaga): Promise<boolean> {
     const { id, type, definition, aggregate, tenant, input, traceparent, runner, wakeIn, state } = saga
-    const steps = state.steps.map((step, ordinal) => ({ step_name: step.name, ordinal, id: step.key }))
+    const steps = state.steps.map(({ name, key, sends }, ordinal) => ({ step_name: name, ordinal, id: key, sends }))
     const values = [id, type, definition, aggregate ?? null, tenant ?? null, input, traceparent ?? null, runner ?? null]
-    const more = [String(wakeIn), state.steps.at(-1)?.name ?? null, JSON.stringify(steps)]
-    const { rows } = await this.#run(tx, 'saga-insert', [...values, ...more], runner === undefined)
+    const more = [String(wakeIn), currentStep(state), JSON.stringify(steps)]
+    const tells = runner === undefined && wakeIn < SOON
+    const { rows } = await this.#run(tx, 'saga-insert', [...values, ...more], tells)
     return rows[0]?.['id'] != null
   }
 
@@ -125,7 +62,7 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
       String(version),
       runner ?? null,
       state.status,
-      state.steps.at(-1)?.name ?? null,
+      currentStep(state),
       state.held ?? null,
       state.error ?? null,
       claim,
@@ -136,7 +73,8 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
       String(waits),
       JSON.stringify(change.steps.map((step) => stepJson(state, step))),
     ]
-    const { rows } = await this.#run(tx, 'saga-save', values, claim === 'leave')
+    const tells = claim === 'leave' || (claim === 'release' && (wakeIn ?? SOON) < SOON)
+    const { rows } = await this.#run(tx, 'saga-save', values, tells)
     return rows[0]?.['id'] != null
   }
 
@@ -147,15 +85,28 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
     return rows[0] === undefined ? undefined : recordOf(rows[0]['saga'])
   }
 
-  async claim({ definitions, count, takeovers, runner, lease, from }: Claim): Promise<readonly Claimed[]> {
+  async claim({ definitions, count, takeovers, runner, lease }: Claim): Promise<readonly Claimed[]> {
+    const floor = this.#floor(definitions)
+    const bounds = floor.boundsFor(floor.claims)
     const values = [textArray(definitions), String(count), String(takeovers), runner, String(lease)]
-    const { rows } = await this.#run(undefined, 'saga-claim', [...values, from?.toISOString() ?? null])
-    const claimed = rows.map((row) => ({
-      saga: recordOf(row['saga']),
-      takenOver: row['taken'] === true,
-      dueAt: new Date(JSON.parse(row['due'] as string)),
-    }))
-    return claimed.sort((a, b) => a.dueAt.getTime() - b.dueAt.getTime())
+    const { rows } = await this.#run(undefined, 'saga-claim', [...values, bounds.due ?? null, bounds.claimed ?? null])
+    const claimed = rows
+      .filter((row) => row['saga'] !== null)
+      .map((row) => ({
+        saga: recordOf(row['saga']),
+        takenOver: row['taken'] === true,
+        dueAt: new Date(JSON.parse(row['due'] as string)),
+      }))
+      .sort((a, b) => a.dueAt.getTime() - b.dueAt.getTime())
+    const { floor: looked, passed } = rows[0]! as { floor: string; passed: string }
+    if (bounds.due === undefined) floor.claims.passed(Number(passed) - claimed.length)
+    if (claimed.some(({ takenOver }) => takenOver)) return claimed
+    // Where as many came as were asked for, more may be due behind the last.
+    const last = claimed.length < count ? undefined : claimed.at(-1)?.dueAt
+    const before = new Date(JSON.parse(looked))
+    const due = last === undefined || last > before ? before : last
+    floor.reached({ due: due.toISOString(), claimed: takeovers > 0 ? before.toISOString() : undefined })
+    return claimed
   }
 
   async extend(
@@ -168,24 +119,45 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
     return rows.map((row) => row['id'] as string)
   }
 
-  async nextDue(definitions: readonly string[]): Promise<number | undefined> {
-    const { rows } = await this.#run(undefined, 'saga-next', [textArray(definitions)])
-    const ms = rows[0]?.['ms']
-    return ms == null ? undefined : Number(ms)
+  async nextDue(definitions: readonly string[], claimed = false): Promise<number | undefined> {
+    const floor = this.#floor(definitions)
+    const bounds = floor.boundsFor(floor.nexts)
+    const all = bounds.due === undefined
+    const values = [bounds.due ?? null, bounds.claimed ?? null, all ? null : String(AHEAD)]
+    const { rows } = await this.#run(undefined, 'saga-next', [textArray(definitions), String(claimed), ...values])
+    if (all) floor.nexts.passed(Number(rows[0]!['passed']))
+    const ms = rows[0]!['ms']
+    if (ms == null) return all ? undefined : AHEAD
+    return Number(ms)
   }
 
-  async list(filter: SagaFilter, page: SagaPage): Promise<readonly SagaRecord[]> {
+  #floor(definitions: readonly string[]): SagaFloor {
+    const known = definitions.join(' ')
+    const floor = this.#floors.get(known) ?? new SagaFloor(systemClock)
+    this.#floors.set(known, floor)
+    return floor
+  }
+
+  async list(filter: SagaFilter, page: SagaPage, tx?: Tx): Promise<readonly SagaRecord[]> {
     const { type, aggregate, status, attention = false } = filter
     const statuses = status === undefined ? null : textArray(typeof status === 'string' ? [status] : status)
     const limit = wholeNumber('sagas: limit', page.limit ?? 50, { max: 1000 })
     const values = [type ?? null, aggregate ?? null, statuses, String(attention), page.after ?? null, String(limit)]
-    const { rows } = await this.#run(undefined, 'saga-list', values)
+    const { rows } = await this.#run(tx, 'saga-list', values)
     return rows.map((row) => recordOf(row['saga']))
   }
 
   async overdue(ms: number): Promise<readonly { definition: string; count: number }[]> {
     const { rows } = await this.#run(undefined, 'saga-overdue', [String(ms)])
     return rows.map((row) => ({ definition: row['definition'] as string, count: Number(row['count']) }))
+  }
+
+  async stats(exactUpTo?: number): Promise<readonly SagaStats[]> {
+    try {
+      return await this.#database.transaction((tx) => sagaStats(sqlOf(tx), this.names, exactUpTo))
+    } catch (error) {
+      throw explained(error, `table ${this.name}`)
+    }
   }
 
   async audit(tx: Tx | undefined, { sagaId, by, action, note }: Omit<SagaAudit, 'at'>): Promise<void> {
@@ -207,46 +179,58 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
     return (await this.#run(undefined, 'saga-clean', [String(retention), String(limit)])).count
   }
 
-  /** Two connections of the pool: one hears, one holds the idle flag. Behind a pooler nobody can be told. */
-  async listen(): Promise<SagaListener | undefined> {
-    const { single } = this.#database
-    const connect = () => this.#database.connect({ prepare: false, applicationName: `waybill sagas ${this.name}` })
-    const listener = await connect()
-    if (listener.pooled) {
-      await listener.release()
-      return undefined
-    }
-    const timeout = 5000
-    const options = { listener, names: this.names.flag, clock: systemClock, idleTimeout: 600_000, timeout }
-    const wake = new IdleNotifier({ ...options, connect: single ? undefined : connect })
-    return {
-      async wait(ms, signal) {
-        // When the flag has just gone up, look once more: what was committed before told nobody.
-        if (wake.notified() || ((await wake.goIdle()) && !Number.isFinite(wake.retryIn))) return
-        await wake.sleep(Math.min(ms, wake.retryIn), signal)
-        wake.notified()
-      },
-      busy: () => wake.goBusy(),
-      close: async () => {
-        await wake.close()
-        await listener.release(true)
-      },
-    }
+  listen(): Promise<SagaListener | undefined> {
+    return sagaListener(this.#database as Database, this.names)
   }
 
-  async #run(tx: Tx | undefined, name: Statement, values: readonly SqlValue[], tells = false): Promise<SqlResult> {
+  async #run(tx: Tx | undefined, name: SagaStatement, values: readonly SqlValue[], tells = false): Promise<SqlResult> {
     const wake = !tells ? 'off' : this.#database.single ? 'always' : 'flag'
     const known = `${name} ${wake}`
-    const text = this.#texts.get(known) ?? this.names.fill(sql[name], wake)
-    this.#texts.set(known, text)
+    const statement = this.#statements.get(known) ?? new Statement(this.names.fill(sql[name], wake))
+    this.#statements.set(known, statement)
     try {
-      if (tx === undefined) return await this.#database.prepared(name, text, values)
+      if (tx === undefined) return await this.#database.prepared(name, statement.next(), values)
       refusePool(tx)
-      return await sqlOf(tx).query(text, values)
+      return await sqlOf(tx).query(statement.text, values)
     } catch (error) {
       throw explained(error, `table ${this.name}`)
     }
   }
+}
+
+/** After how many runs a statement is planned anew. */
+const PLANNED_ANEW = [1000, 10_000, 100_000]
+
+/**
+ * A statement that is prepared. Its plan is kept until the table is analysed; one that was made while the table was small
+ * reads all of it, and goes on to do so while it grows. So after some runs its text is another one, and is planned anew.
+ */
+class Statement {
+  readonly text: string
+  #runs = 0
+  #planned: string
+
+  constructor(text: string) {
+    this.text = text
+    this.#planned = text
+  }
+
+  /** Its text for one more run. */
+  next(): string {
+    if (PLANNED_ANEW.includes(++this.#runs)) this.#planned = `${this.text}\n-- planned anew after ${this.#runs} runs`
+    return this.#planned
+  }
+}
+
+/** What is due later is found by a runner that looks now and then, in milliseconds. */
+const SOON = 120_000
+
+/** How far ahead a look goes that spares what is behind the floor, in milliseconds: entries of what was due later are dead too. */
+const AHEAD = 5000
+
+/** An early step is not the one it is at. */
+function currentStep({ steps }: SagaState): string | null {
+  return (steps.findLast(({ status }) => status !== 'completed') ?? steps.at(-1))?.name ?? null
 }
 
 function stepJson(state: SagaState, step: StepState) {
@@ -261,6 +245,7 @@ function stepJson(state: SagaState, step: StepState) {
     attempts: step.attempts,
     spent_ms: Math.round(step.spent),
     undos: step.undos,
+    sends: step.sends,
     error_message: step.error ?? null,
     executed: step.executed,
   }

@@ -18,7 +18,7 @@ import {
   withinBytes,
 } from './row.ts'
 import { sql } from './sql.generated.ts'
-import { Unsettled } from './unsettled.ts'
+import { UnsettledRows } from './unsettled.ts'
 
 /** Where most are blocked, so many are read for each that is wanted. */
 const MOST_PER_WANTED = 4
@@ -66,16 +66,16 @@ export class OwnerScan {
     const text = (name: keyof typeof sql) => names.fill(sql[name], fill)
     this.#reading = {
       table: names.table.text,
+      names,
       connection: reader,
       clock,
-      unsettled: new Unsettled(),
+      unsettled: new UnsettledRows(),
       sql: {
         ready: names.fill(twoRanges(allKeys(sql['scan-ready'])), fill),
         timers: names.fill(allKeys(sql['scan-timers']), fill),
         held: text('scan-held'),
         keys: text('open-keys'),
         look: text('look'),
-        large: text('large-payloads'),
         writers: text('writers'),
       },
       sqlWithout: {
@@ -113,11 +113,11 @@ export class OwnerScan {
   }
 
   /** What each place that is due has. While there are ready rows, timers get at most half, and held rows half of the rest. */
-  async #read({ count, next = 0, without }: Demand, everywhere: boolean): Promise<Found> {
+  async #read({ count, prefetch = 0, without }: Demand, everywhere: boolean): Promise<Found> {
     const { unsettled } = this.#reading
     const now = this.#clock.monotonic()
     const share = (of: number) => (this.#ready.empty ? of : (of + 1) >> 1)
-    const isNew = (row: Row) => !unsettled.has(idOf(row))
+    const isNew = (row: Row) => !unsettled.has(row)
     let timers: readonly Row[] = []
     let held: readonly Row[] = []
     if (this.#timers.due(now, everywhere)) timers = (await this.#timers.read(share(count), without)).filter(isNew)
@@ -130,7 +130,7 @@ export class OwnerScan {
     const wanted = Math.ceil(room * factor)
     const reading =
       without === undefined
-        ? this.#ready.read(wanted, Math.ceil(next * factor))
+        ? this.#ready.read(wanted, Math.ceil(prefetch * factor))
         : this.#ready.readWithout(without, wanted)
     const ready = (await reading).filter(isNew)
     const upTo = this.#ready.readUpTo
@@ -160,7 +160,7 @@ export class OwnerScan {
     const free = this.#inTurn(unblocked)
     let decoded: Decoded = { deliveries: [], unreadable: [] }
     try {
-      decoded = await deliveriesOf(this.#reading.connection, this.#reading.sql.large, withinBytes(free, bytes))
+      decoded = await deliveriesOf(this.#reading.connection, this.#reading.names, withinBytes(free, bytes))
     } finally {
       const { deliveries, unreadable } = decoded
       // Also what was read ahead: it may hold later ones of the same keys.
@@ -227,7 +227,7 @@ export class OwnerScan {
 
   settled(delivery: OutboxDelivery, settlement: Settlement): void {
     const { state } = delivery
-    this.#reading.unsettled.delete(delivery.eventId)
+    this.#reading.unsettled.delete(delivery.eventId, Number(delivery.sequence))
     if (this.#leftOut.any) this.#leftOut.goOn(delivery.key, Number(delivery.sequence))
     if (settlement.kind === 'release') this.#released++
     // A plain success blocks nobody, and nothing waits for it.

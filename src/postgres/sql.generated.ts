@@ -9,14 +9,31 @@ SELECT id::text AS id, pg_notify('waybill_' || '{{outbox}}'::regclass::oid, '') 
   'admin-audits': `SELECT id::text AS id, to_json(at) #>> '{}' AS at, action, by, note, filter::text AS filter, count::text AS count
 FROM {{audit}} WHERE $2::text IS NULL OR id < $2::text::bigint ORDER BY id DESC LIMIT $1::text::int`,
   'admin-count': `SELECT count(*)::text AS count
-FROM (SELECT 1 FROM {{outbox}} event WHERE {{lane}} AND {{filter}} ORDER BY {{order}} LIMIT $8::text::int) AS counted`,
-  'admin-discard': `WITH picked AS (
+FROM (SELECT 1 FROM {{outbox}} event WHERE {{condition}} AND {{filter}} ORDER BY {{order}} LIMIT $8::text::int) AS counted`,
+  'admin-discard-log': `WITH picked AS (
   SELECT event.event_id, event.created_at FROM {{outbox}} event
-  WHERE {{lane}} AND {{filter}}
+  WHERE {{condition}} AND {{filter}}
   ORDER BY {{order}} LIMIT $8::text::int FOR UPDATE
 ), removed AS (
   DELETE FROM {{outbox}} event USING picked
-  WHERE event.event_id = picked.event_id AND event.created_at = picked.created_at AND {{lane}}
+  WHERE event.event_id = picked.event_id AND event.created_at = picked.created_at AND {{condition}}
+  RETURNING event.*
+), kept AS (
+  INSERT INTO {{archive}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
+    aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, created_at, attempts, last_error)
+  SELECT event_id, sequence, 'discarded', tenant_id, topic, key, source, event_type, event_version, aggregate_type,
+    aggregate_id, foreign_id, attributes, payload, payload_bytes, created_at, attempts, last_error
+  FROM removed
+  RETURNING 1
+)
+SELECT count(*)::text AS count FROM kept`,
+  'admin-discard': `WITH picked AS (
+  SELECT event.event_id, event.created_at FROM {{outbox}} event
+  WHERE {{condition}} AND {{filter}}
+  ORDER BY {{order}} LIMIT $8::text::int FOR UPDATE
+), removed AS (
+  DELETE FROM {{outbox}} event USING picked
+  WHERE event.event_id = picked.event_id AND event.created_at = picked.created_at AND {{condition}}
   RETURNING 1
 )
 SELECT count(*)::text AS count FROM removed`,
@@ -32,11 +49,11 @@ SELECT count(*)::text AS count FROM removed`,
   event.last_error, to_json(event.created_at) #>> '{}' AS created_at, to_json(event.available_at) #>> '{}' AS available_at,
   to_json(event.published_at) #>> '{}' AS published_at, {{place}} AS place
 FROM {{outbox}} event
-WHERE {{lane}} AND {{filter}}{{behind}}
+WHERE {{condition}} AND {{filter}}{{behind}}
 ORDER BY {{order}} LIMIT $8::text::int`,
   'admin-rearm': `WITH picked AS (
   SELECT event.event_id, event.created_at FROM {{outbox}} event
-  WHERE {{lane}} AND {{filter}} ORDER BY {{order}} LIMIT $8::text::int FOR UPDATE
+  WHERE {{condition}} AND {{filter}} ORDER BY {{order}} LIMIT $8::text::int FOR UPDATE
 ), changed AS (
   UPDATE {{outbox}} event SET state = 'retrying', attempts = 0, available_at = (SELECT clock_timestamp())
   FROM picked
@@ -70,6 +87,32 @@ SELECT count(*)::text AS count FROM changed`,
     aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, away.created_at
   FROM away JOIN numbered USING (event_id)
   ON CONFLICT DO NOTHING
+  RETURNING event_id, sequence
+){{remember}}
+SELECT ((SELECT count(*) FROM changed) + (SELECT count(*) FROM copied))::text AS count`,
+  'admin-replay-log': `WITH picked AS (
+  SELECT event.event_id, event.created_at FROM {{outbox}} event
+  WHERE event.state = 'published' AND {{filter}} LIMIT $8::text::int FOR UPDATE
+), changed AS (
+  UPDATE {{outbox}} event SET state = 'ready', attempts = 0, published_at = NULL, available_at = NULL, last_error = NULL
+  FROM picked
+  WHERE event.event_id = picked.event_id AND event.created_at = picked.created_at AND event.state = 'published'
+  RETURNING 1
+), away AS (
+  DELETE FROM {{archive}} WHERE {{away}} AND ctid = ANY (ARRAY(
+    SELECT event.ctid FROM {{archive}} event
+    WHERE event.state = 'published' AND {{filter}}
+      AND NOT EXISTS (SELECT 1 FROM {{outbox}} there WHERE there.event_id = event.event_id)
+      AND event.sequence > (SELECT trimmed FROM {{log}})
+    LIMIT $8::text::int FOR UPDATE))
+  RETURNING *
+), copied AS (
+  INSERT INTO {{outbox}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
+    aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, created_at)
+  OVERRIDING SYSTEM VALUE
+  SELECT event_id, sequence, 'ready', tenant_id, topic, key, source, event_type, event_version,
+    aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, created_at
+  FROM away
   RETURNING event_id, sequence
 ){{remember}}
 SELECT ((SELECT count(*) FROM changed) + (SELECT count(*) FROM copied))::text AS count`,
@@ -141,6 +184,64 @@ WHERE $2::text IS NULL OR (sequence, event_id) > ($2::text::bigint, $3::text::uu
 ORDER BY event.sequence, event.event_id LIMIT $1::text::int`,
   'archive-remove': `DELETE FROM {{outbox}} event USING unnest($1::text::uuid[], $2::text::timestamptz[]) AS written (event_id, created_at)
 WHERE event.event_id = written.event_id AND event.created_at = written.created_at AND event.state = 'published'`,
+  'barrier-clean': `DELETE FROM {{barriers}} WHERE key IN (
+  SELECT key FROM {{barriers}} WHERE created_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
+  ORDER BY created_at LIMIT $2::text::int FOR UPDATE SKIP LOCKED)`,
+  'barrier-create': `CREATE TABLE IF NOT EXISTS {{barriers}} (
+  key         text        NOT NULL PRIMARY KEY,
+  ran_at      timestamptz,
+  output      jsonb,
+  undone_at   timestamptz,
+  undo_output jsonb,
+  created_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 80);
+
+CREATE INDEX IF NOT EXISTS {{barriers_created}} ON {{barriers}} (created_at);
+
+CREATE OR REPLACE FUNCTION {{function}}(
+  key text, operation text, INOUT output jsonb DEFAULT NULL, OUT go boolean, OUT ran boolean
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  entry {{barriers}}%ROWTYPE;
+BEGIN
+  IF $1 IS NULL OR $1 = '' OR $2 IS NULL OR $2 NOT IN ('run', 'undo') THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = '{{name}}: give the key of the step, and ''run'' or ''undo''';
+  END IF;
+  IF $3 IS NOT NULL THEN
+    UPDATE {{barriers}} AS barrier SET
+      output = CASE WHEN $2 = 'run' THEN $3 ELSE barrier.output END,
+      undo_output = CASE WHEN $2 = 'undo' THEN $3 ELSE barrier.undo_output END
+    WHERE barrier.key = $1 AND CASE WHEN $2 = 'run' THEN barrier.ran_at ELSE barrier.undone_at END IS NOT NULL;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = '{{name}}: call it before the work too, in the same transaction';
+    END IF;
+    go := false;
+    ran := true;
+    RETURN;
+  END IF;
+  INSERT INTO {{barriers}} (key, ran_at, undone_at)
+  VALUES ($1, CASE WHEN $2 = 'run' THEN clock_timestamp() END, CASE WHEN $2 = 'undo' THEN clock_timestamp() END)
+  ON CONFLICT DO NOTHING;
+  IF FOUND THEN
+    go := true;
+    ran := false;
+    RETURN;
+  END IF;
+  SELECT barrier.* INTO entry FROM {{barriers}} AS barrier WHERE barrier.key = $1 FOR UPDATE;
+  ran := entry.ran_at IS NOT NULL;
+  go := $2 = 'undo' AND entry.undone_at IS NULL;
+  IF go THEN
+    UPDATE {{barriers}} AS barrier SET undone_at = clock_timestamp() WHERE barrier.key = $1;
+  ELSIF $2 = 'undo' THEN
+    output := entry.undo_output;
+  ELSIF entry.undone_at IS NULL THEN
+    output := entry.output;
+  END IF;
+END
+$$;`,
+  'barrier-drop': `DROP FUNCTION IF EXISTS {{function}}(text, text, jsonb);
+DROP TABLE IF EXISTS {{barriers}};`,
   'charge-noted': `UPDATE {{outbox}} SET
   attempts = attempts + 1,
   state = CASE WHEN attempts + 1 >= $4::text::int THEN 'dead' ELSE 'retrying' END,
@@ -149,7 +250,7 @@ WHERE event.event_id = written.event_id AND event.created_at = written.created_a
   last_error = 'the relay ended while this event was alone in flight'
 WHERE event_id = $3::text::uuid AND state NOT IN ('published', 'dead')
   AND EXISTS (SELECT 1 FROM {{terms}} WHERE shard = $1::text::int AND epoch = $2::text::bigint)
-RETURNING state, event_type, NULLIF(tenant_id, '') AS tenant, attempts`,
+RETURNING state, event_type, topic, NULLIF(tenant_id, '') AS tenant, attempts`,
   'clean-ids': `DELETE FROM {{ids}} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM {{ids}} known
   WHERE created_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond'
@@ -181,6 +282,7 @@ WHERE event.event_id = undated.event_id AND event.created_at = undated.created_a
 ), inserted AS (
   INSERT INTO {{outbox}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
     aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, available_at)
+  OVERRIDING SYSTEM VALUE
   SELECT id, fresh.sequence, CASE WHEN due IS NULL THEN 'ready' ELSE 'scheduled' END, tenant, topic, key, source, type,
     version::int, aggregate_type, aggregate_id, foreign_id, attributes::jsonb, payload::jsonb, decode(bytes, 'hex'),
     due::timestamptz
@@ -352,6 +454,57 @@ UPDATE {{outbox}} event SET
 FROM settled
 WHERE event.event_id = settled.id AND event.lease = $1::text::uuid AND event.state || '' = 'leased'
   AND event.available_at > clock_timestamp()`,
+  'log-ends': `SELECT GREATEST((SELECT max(sequence) FROM {{outbox}}), (SELECT max(sequence) FROM {{archive}}))::text,
+  here.mark, here.trimmed, here.incarnation
+FROM {{log_here}} AS here`,
+  'log-large': `SELECT sequence::text, payload::text, encode(payload_bytes, 'hex') FROM {{outbox}}
+WHERE sequence = ANY ((SELECT $1::text::bigint[])::bigint[])
+UNION ALL
+SELECT sequence::text, payload::text, encode(payload_bytes, 'hex') FROM {{archive}}
+WHERE sequence = ANY ((SELECT $1::text::bigint[])::bigint[])`,
+  'log-look': `SELECT drawn.first, drawn.last::text, writing.names, here.mark, drawn.seqcache::text, drawn.seqincrement::text, drawn.seqcycle::text
+FROM {{log_here}} AS here CROSS JOIN (
+  SELECT LEAST((SELECT min(sequence) FROM {{outbox}} WHERE sequence > $1::text::bigint),
+      (SELECT min(sequence) FROM {{archive}} WHERE sequence > $1::text::bigint))::text AS first,
+    CASE WHEN has_sequence_privilege(seqrelid, 'USAGE, SELECT') THEN pg_sequence_last_value(seqrelid)
+      ELSE GREATEST((SELECT max(sequence) FROM {{outbox}}), (SELECT max(sequence) FROM {{archive}})) END AS last,
+    seqcache, seqincrement, seqcycle
+  FROM pg_sequence WHERE seqrelid = pg_get_serial_sequence('{{outbox}}', 'sequence')::regclass
+  OFFSET 0
+) AS drawn CROSS JOIN LATERAL (
+  SELECT string_agg(DISTINCT virtualtransaction || ' ' || COALESCE(pid::text, ''), ',') AS names FROM pg_locks
+  WHERE drawn.last IS NOT NULL AND locktype = 'relation' AND relation = '{{outbox}}'::regclass
+    AND mode = 'RowExclusiveLock' AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+) AS writing`,
+  'log-prepared': `SELECT gid FROM pg_prepared_xacts JOIN pg_locks ON locktype = 'transactionid' AND transactionid = transaction
+WHERE virtualtransaction = $1 LIMIT 1`,
+  'log-read': `SELECT {{columns}}, here.mark, here.trimmed
+FROM {{log_here}} AS here LEFT JOIN LATERAL (
+  (SELECT {{log_columns}} FROM {{outbox}} WHERE sequence > $1::text::bigint ORDER BY sequence LIMIT $2::text::int)
+  UNION ALL
+  (SELECT {{log_columns}} FROM {{archive}} WHERE sequence > $1::text::bigint ORDER BY sequence LIMIT $2::text::int)
+  ORDER BY sequence LIMIT $2::text::int
+) AS event ON true`,
+  'log-remove': `WITH here AS (
+  DELETE FROM {{outbox}} event USING (
+    SELECT event_id, created_at FROM {{outbox}} WHERE sequence <= $1::text::bigint AND state = 'published'
+    ORDER BY sequence LIMIT $2::text::int FOR UPDATE SKIP LOCKED
+  ) AS old
+  WHERE event.event_id = old.event_id AND event.created_at = old.created_at AND event.state = 'published'
+  RETURNING 1
+), away AS (
+  DELETE FROM {{archive}} WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {{archive}} WHERE sequence <= $1::text::bigint ORDER BY sequence LIMIT $2::text::int FOR UPDATE SKIP LOCKED))
+  RETURNING 1
+)
+SELECT ((SELECT count(*) FROM here) + (SELECT count(*) FROM away))::text AS count`,
+  'log-trim': `WITH pending AS (
+  SELECT 1 FROM {{outbox}} WHERE sequence <= $1::text::bigint AND state <> 'published' LIMIT 1000
+), marked AS (
+  UPDATE {{log}} SET trimmed = GREATEST(trimmed, $1::text::bigint) WHERE NOT EXISTS (SELECT 1 FROM pending)
+)
+SELECT (SELECT count(*) FROM pending)::text AS pending, trimmed::text AS before FROM {{log}}`,
   'look': `SELECT
   (SELECT 't' FROM {{outbox}} event
     WHERE state = 'ready' AND sequence > $2::text::bigint
@@ -408,9 +561,9 @@ FROM looked, LATERAL (
 ) {{storage}};
 
 CREATE INDEX IF NOT EXISTS {{outbox_ready}} ON {{outbox}} (sequence) WHERE state = 'ready';
-CREATE INDEX IF NOT EXISTS {{outbox_timer}} ON {{outbox}} (available_at, sequence)
+CREATE INDEX IF NOT EXISTS {{outbox_timer}} ON {{outbox}} (available_at, sequence) INCLUDE (state)
   WHERE state IN ('scheduled', 'retrying', 'leased');
-CREATE INDEX IF NOT EXISTS {{outbox_blocker}} ON {{outbox}} (key, sequence)
+CREATE INDEX IF NOT EXISTS {{outbox_blocker}} ON {{outbox}} (key, sequence) INCLUDE (state)
   WHERE key IS NOT NULL AND state IN ('retrying', 'dead', 'held');
 CREATE INDEX IF NOT EXISTS {{outbox_dead}} ON {{outbox}} (sequence) WHERE state = 'dead';
 CREATE INDEX IF NOT EXISTS {{outbox_published}} ON {{outbox}} (published_at) WHERE state = 'published';
@@ -483,6 +636,7 @@ $$;`,
 ALTER TABLE IF EXISTS {{outbox}} ALTER COLUMN state DROP DEFAULT;
 DROP FUNCTION IF EXISTS {{wake_function}}();
 DROP TABLE IF EXISTS {{archive}};
+DROP TABLE IF EXISTS {{log}};
 DROP TABLE IF EXISTS {{ids}};
 DROP TABLE IF EXISTS {{audit}};
 DROP TABLE IF EXISTS {{members}};
@@ -553,6 +707,41 @@ COMMENT ON TABLE {{ids}} IS 'Event ids that were enqueued within the retention, 
 
 INSERT INTO {{ids}} (event_id, sequence, created_at)
 SELECT event_id, sequence, created_at FROM {{outbox}} ON CONFLICT (event_id) DO NOTHING;`,
+  'outbox-upgrade-log': `DO $$
+DECLARE
+  given record;
+BEGIN
+  SELECT seqcache, seqincrement, seqcycle INTO given FROM pg_sequence
+  WHERE seqrelid = pg_get_serial_sequence('{{outbox}}', 'sequence')::regclass;
+  IF given.seqcache > 1 OR given.seqincrement < 1 OR given.seqcycle THEN
+    RAISE EXCEPTION USING ERRCODE = 'WB002', MESSAGE = format(
+      '{{name}} cannot be a log: its sequence has CACHE %s, INCREMENT %s%s, so a number may come to light after larger ones were read. ALTER SEQUENCE %s CACHE 1 INCREMENT 1 NO CYCLE, then migrate() again',
+      given.seqcache, given.seqincrement, CASE WHEN given.seqcycle THEN ', CYCLE' ELSE '' END,
+      pg_get_serial_sequence('{{outbox}}', 'sequence'));
+  END IF;
+END
+$$;
+
+ALTER TABLE {{outbox}}
+  ALTER COLUMN sequence SET GENERATED ALWAYS,
+  DROP CONSTRAINT IF EXISTS {{outbox_log_row}},
+  ADD CONSTRAINT {{outbox_log_row}} CHECK (state <> 'scheduled') NOT VALID;
+
+CREATE {{unique}} INDEX IF NOT EXISTS {{outbox_number}} ON {{outbox}} (sequence);
+
+CREATE TABLE IF NOT EXISTS {{log}} (
+  incarnation uuid        NOT NULL DEFAULT gen_random_uuid() PRIMARY KEY,
+  trimmed     bigint      NOT NULL,
+  declared_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+INSERT INTO {{log}} (trimmed)
+SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{{outbox}}', 'sequence')::regclass), 0)
+WHERE NOT EXISTS (SELECT 1 FROM {{log}});
+
+COMMENT ON TABLE {{log}} IS 'One row: {{name}} is a log. Events up to \`trimmed\` are gone, or are no part of it.';
+COMMENT ON COLUMN {{outbox}}.sequence IS 'The place in the log, for good. Numbers are drawn before the commit, so a lower one may come to light later.';
+COMMENT ON TABLE {{archive}} IS 'The older part of the log: published events that the cleaner moved here, and discarded ones. Read it with the outbox, in one statement.';`,
   'outbox-upgrade-tenants': `CREATE INDEX IF NOT EXISTS {{outbox_backlog}} ON {{outbox}} (tenant_id, state, sequence);`,
   'partition-ahead': `DO $$
 DECLARE
@@ -592,6 +781,171 @@ FROM pg_inherits JOIN pg_class class ON class.oid = inhrelid JOIN pg_namespace n
 WHERE inhparent = '{{outbox}}'::regclass
   AND ended < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
 ORDER BY ended`,
+  'projection-advance': `UPDATE {{projections}} SET position = $5::text::bigint, updated_at = clock_timestamp(), problem = NULL
+WHERE name = $1 AND version = $2::text::int AND epoch = $3::text::bigint AND position = $4::text::bigint AND retired_at IS NULL
+RETURNING set_config('idle_in_transaction_session_timeout', $6, true)`,
+  'projection-audits': `SELECT json_build_object('at', at, 'name', name, 'version', version, 'action', action, 'by', by, 'note', note,
+                         'positions', positions::text[])::text AS entry
+FROM {{audit}} WHERE name = $1 AND version = $2::text::int ORDER BY id DESC LIMIT 1000`,
+  'projection-columns': `SELECT attribute.attname AS name, format_type(attribute.atttypid, -1) AS type,
+       COALESCE(NULLIF(kind.typbasetype, 0), kind.oid) IN ('json'::regtype, 'jsonb'::regtype) AS json,
+       kind.typcategory = 'A' AS list,
+       attribute.attgenerated <> '' OR attribute.attidentity = 'a' AS generated,
+       EXISTS (
+         SELECT FROM pg_index AS index
+         WHERE index.indrelid = attribute.attrelid AND index.indisunique AND index.indisvalid AND index.indimmediate
+           AND index.indnkeyatts = 1 AND index.indpred IS NULL AND index.indkey[0] = attribute.attnum
+       ) AS is_unique
+FROM pg_attribute AS attribute JOIN pg_type AS kind ON kind.oid = attribute.atttypid
+WHERE attribute.attrelid = $1::text::regclass AND attribute.attnum > 0 AND NOT attribute.attisdropped`,
+  'projection-create': `CREATE TABLE IF NOT EXISTS {{projections}} (
+  name        text        NOT NULL,
+  version     int         NOT NULL,
+  log         text        NOT NULL,
+  incarnation text        NOT NULL,
+  position    bigint      NOT NULL,
+  epoch       bigint      NOT NULL,
+  problem     text,
+  built_at    timestamptz,
+  updated_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  retired_at  timestamptz,
+  PRIMARY KEY (name, version)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+CREATE TABLE IF NOT EXISTS {{parked}} (
+  name      text        NOT NULL,
+  version   int         NOT NULL,
+  position  bigint      NOT NULL,
+  key       text,
+  type      text        NOT NULL,
+  message   text,
+  attempts  int         NOT NULL DEFAULT 0,
+  error     text,
+  parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  next_at   timestamptz,
+  PRIMARY KEY (name, version, position)
+);
+
+CREATE INDEX IF NOT EXISTS {{parked_key}} ON {{parked}} (name, version, key, position);
+
+CREATE TABLE IF NOT EXISTS {{keys}} (
+  name     text   NOT NULL,
+  version  int    NOT NULL,
+  key      text   NOT NULL,
+  position bigint NOT NULL,
+  PRIMARY KEY (name, version, key)
+) WITH (fillfactor = 70);
+
+CREATE TABLE IF NOT EXISTS {{audit}} (
+  id        bigint      NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  name      text        NOT NULL,
+  version   int         NOT NULL,
+  action    text        NOT NULL,
+  by        text        NOT NULL,
+  note      text        NOT NULL,
+  positions bigint[]    NOT NULL
+);`,
+  'projection-drop': `DROP TABLE IF EXISTS {{audit}};
+DROP TABLE IF EXISTS {{keys}};
+DROP TABLE IF EXISTS {{parked}};
+DROP TABLE IF EXISTS {{projections}};`,
+  'projection-due': `SELECT {{event}} AS event, message FROM {{parked}} AS parked
+WHERE name = $1 AND version = $2::text::int AND (next_at IS NULL OR next_at <= clock_timestamp())
+  AND NOT EXISTS (
+    SELECT FROM {{parked}} AS earlier
+    WHERE earlier.name = $1 AND earlier.version = $2::text::int AND earlier.key = parked.key AND earlier.position < parked.position
+  )
+ORDER BY position
+LIMIT $3::text::int`,
+  'projection-failed': `UPDATE {{parked}}
+SET attempts = attempts + 1, error = $4, next_at = clock_timestamp() + $5::text::float8 * interval '1 millisecond'
+WHERE name = $1 AND version = $2::text::int AND position = $3::text::bigint`,
+  'projection-hold': `SELECT set_config('idle_in_transaction_session_timeout', $4, true) FROM {{projections}}
+WHERE name = $1 AND version = $2::text::int AND epoch = $3::text::bigint AND retired_at IS NULL FOR UPDATE`,
+  'projection-keys': `SELECT count(*)::text AS count, COALESCE(json_agg(DISTINCT key) FILTER (WHERE key IS NOT NULL), '[]')::text AS keys
+FROM {{parked}} WHERE name = $1 AND version = $2::text::int`,
+  'projection-list': `SELECT {{checkpoint}} AS checkpoint, {{parked_count}} AS parked FROM {{projections}} AS projection
+WHERE ($1::text IS NULL OR log = $1) AND retired_at IS NULL
+ORDER BY position, name, version`,
+  'projection-load': `SELECT {{checkpoint}} AS checkpoint, {{parked_count}} AS parked FROM {{projections}} AS projection
+WHERE name = $1 AND version = $2::text::int AND retired_at IS NULL`,
+  'projection-lock-keys': `INSERT INTO {{keys}} AS known (name, version, key, position)
+SELECT $1, $2::text::int, given.key, 0 FROM unnest($3::text::text[]) AS given(key) ORDER BY given.key COLLATE "C"
+ON CONFLICT (name, version, key) DO UPDATE SET position = known.position
+RETURNING key, position::text AS position`,
+  'projection-look': `SELECT (SELECT {{checkpoint}} FROM {{projections}} AS projection
+        WHERE name = asked.name AND version = asked.version AND retired_at IS NULL) AS checkpoint,
+       (SELECT json_agg(json_build_object('position', parked.position::text, 'error', parked.error))::text
+        FROM {{parked}} AS parked
+        WHERE name = asked.name AND version = asked.version AND position = ANY (asked.positions)) AS parked
+FROM ROWS FROM (jsonb_to_recordset($1::text::jsonb) AS (name text, version int, positions bigint[]))
+  WITH ORDINALITY AS asked(name, version, positions, place)
+ORDER BY place`,
+  'projection-move-keys': `UPDATE {{keys}} AS known SET position = moved.position
+FROM unnest($3::text::text[], $4::text::bigint[]) AS moved(key, position)
+WHERE known.name = $1 AND known.version = $2::text::int AND known.key = moved.key AND known.position < moved.position`,
+  'projection-open': `WITH taken AS (
+  INSERT INTO {{projections}} AS known (name, version, log, incarnation, epoch, position)
+  VALUES ($1, $2::text::int, $3, $4, $5::text::bigint, $6::text::bigint)
+  ON CONFLICT (name, version) DO UPDATE SET epoch = excluded.epoch
+    WHERE known.epoch <= excluded.epoch AND known.retired_at IS NULL
+  RETURNING *
+)
+SELECT {{checkpoint}} AS checkpoint, false AS retired FROM taken AS projection
+UNION ALL
+SELECT {{checkpoint}} AS checkpoint, true AS retired FROM {{projections}} AS projection
+WHERE name = $1 AND version = $2::text::int AND retired_at IS NOT NULL`,
+  'projection-park': `INSERT INTO {{parked}} (name, version, position, key, type, message, attempts, error, next_at)
+SELECT $1, $2::text::int, event.position, event.key, event.type, event.message,
+       CASE WHEN event.error IS NULL THEN 0 ELSE 1 END, event.error,
+       CASE WHEN event.error IS NOT NULL THEN clock_timestamp() + event.delay * interval '1 millisecond' END
+FROM unnest($3::text::bigint[], $4::text::text[], $5::text::text[], $6::text::text[], $7::text::text[], $8::text::float8[])
+  AS event(position, key, type, message, error, delay)
+ON CONFLICT (name, version, position) DO NOTHING`,
+  'projection-parked': `SELECT {{event}} AS event FROM {{parked}} AS parked
+WHERE ($1::text IS NULL OR (name = $1 AND version = $2::text::int))
+  AND ($3::text IS NULL OR key = $3)
+  AND (NOT $4::text::boolean OR attempts > 0)
+  AND ($5::text IS NULL OR (name, version, position) > ($5, $6::text::int, $7::text::bigint))
+ORDER BY name, version, position
+LIMIT $8::text::int`,
+  'projection-retire': `WITH retired AS (
+  UPDATE {{projections}} SET retired_at = clock_timestamp(), problem = NULL
+  WHERE name = $1 AND version = $2::text::int AND retired_at IS NULL
+  RETURNING name
+), parked AS (
+  DELETE FROM {{parked}} WHERE name = $1 AND version = $2::text::int AND EXISTS (SELECT FROM retired)
+  RETURNING position
+), keys AS (
+  DELETE FROM {{keys}} WHERE name = $1 AND version = $2::text::int AND EXISTS (SELECT FROM retired)
+), audited AS (
+  INSERT INTO {{audit}} (name, version, action, by, note, positions)
+  SELECT $1, $2::text::int, 'retire', $3, $4, COALESCE((SELECT array_agg(position ORDER BY position) FROM parked), '{}')
+  FROM retired
+)
+SELECT name FROM retired`,
+  'projection-retry': `WITH due AS (
+  UPDATE {{parked}} SET next_at = clock_timestamp()
+  WHERE name = $1 AND version = $2::text::int AND position = ANY ($3::text::bigint[])
+  RETURNING position
+), audited AS (
+  INSERT INTO {{audit}} (name, version, action, by, note, positions)
+  SELECT $1, $2::text::int, 'retry', $4, $5, array_agg(position ORDER BY position) FROM due HAVING count(*) > 0
+)
+SELECT position::text AS position FROM due ORDER BY due.position`,
+  'projection-skip': `WITH gone AS (
+  DELETE FROM {{parked}} WHERE name = $1 AND version = $2::text::int AND position = ANY ($3::text::bigint[])
+  RETURNING position
+), audited AS (
+  INSERT INTO {{audit}} (name, version, action, by, note, positions)
+  SELECT $1, $2::text::int, 'skip', $4, $5, array_agg(position ORDER BY position) FROM gone HAVING count(*) > 0
+)
+SELECT position::text AS position FROM gone ORDER BY gone.position`,
+  'projection-tell': `UPDATE {{projections}}
+SET problem = $4, built_at = CASE WHEN $5::text::boolean THEN COALESCE(built_at, clock_timestamp()) ELSE built_at END
+WHERE name = $1 AND version = $2::text::int AND epoch = $3::text::bigint AND retired_at IS NULL`,
+  'projection-unpark': `DELETE FROM {{parked}} WHERE name = $1 AND version = $2::text::int AND position = $3::text::bigint`,
   'replay-stage': `INSERT INTO {{staged}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
   aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, created_at, attempts)
 SELECT id::uuid, sequence::bigint, 'published', tenant, topic, key, source, type, version::int, aggregate_type, aggregate_id,
@@ -605,19 +959,19 @@ FROM unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text
   'saga-audits': `SELECT json_build_object('sagaId', saga_id, 'at', at, 'by', by, 'action', action, 'note', note)::text AS entry
 FROM {{audit}} WHERE saga_id = $1::text::uuid ORDER BY at`,
   'saga-claim': `WITH now AS MATERIALIZED (
-  SELECT clock_timestamp() AS now
+  SELECT clock_timestamp() AS now, {{entries}} AS entries
 ), fresh AS (
   SELECT one.* FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
     SELECT id, wake_at, true AS taken FROM {{sagas}} AS saga
     WHERE saga.definition = wanted.definition AND wake_at <= (SELECT now FROM now) AND runner IS NOT NULL
-      AND held_reason IS NULL AND takeovers = 0
+      AND held_reason IS NULL AND takeovers = 0 AND wake_at >= COALESCE($7::text::timestamptz, '-infinity')
     ORDER BY wake_at LIMIT $3::text::int FOR UPDATE SKIP LOCKED) AS one
   LIMIT $3::text::int
 ), again AS (
   SELECT one.* FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
     SELECT id, wake_at, true AS taken FROM {{sagas}} AS saga
     WHERE saga.definition = wanted.definition AND wake_at <= (SELECT now FROM now) AND runner IS NOT NULL
-      AND held_reason IS NULL AND takeovers > 0
+      AND held_reason IS NULL AND takeovers > 0 AND wake_at >= COALESCE($7::text::timestamptz, '-infinity')
     ORDER BY wake_at
     LIMIT CASE WHEN EXISTS (SELECT 1 FROM fresh) THEN 0 ELSE LEAST(1, $3::text::int) END
     FOR UPDATE SKIP LOCKED) AS one
@@ -633,12 +987,16 @@ FROM {{audit}} WHERE saga_id = $1::text::uuid ORDER BY at`,
   ORDER BY one.wake_at LIMIT (SELECT places FROM room)
 ), chosen AS (
   SELECT * FROM fresh UNION ALL SELECT * FROM again UNION ALL SELECT * FROM due
+), claimed AS (
+  UPDATE {{sagas}} AS saga SET
+    runner = $4::text::uuid, version = version + 1, takeovers = takeovers + CASE WHEN chosen.taken THEN 1 ELSE 0 END,
+    wake_at = clock_timestamp() + $5::text::float8 * interval '1 millisecond', updated_at = clock_timestamp()
+  FROM chosen WHERE saga.id = chosen.id
+  RETURNING {{saga}} AS saga, chosen.taken AS taken, to_json(chosen.wake_at)::text AS due
 )
-UPDATE {{sagas}} AS saga SET
-  runner = $4::text::uuid, version = version + 1, takeovers = takeovers + CASE WHEN chosen.taken THEN 1 ELSE 0 END,
-  wake_at = clock_timestamp() + $5::text::float8 * interval '1 millisecond', updated_at = clock_timestamp()
-FROM chosen WHERE saga.id = chosen.id
-RETURNING {{saga}} AS saga, chosen.taken AS taken, to_json(chosen.wake_at)::text AS due`,
+SELECT claimed.saga, claimed.taken, claimed.due, to_json(now.now - interval '1 second')::text AS floor,
+  ({{entries}} - now.entries)::text AS passed
+FROM now LEFT JOIN claimed ON true`,
   'saga-clean': `WITH old AS (
   SELECT id FROM {{sagas}} AS saga
   WHERE ended_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond' AND attention_at IS NULL
@@ -674,6 +1032,7 @@ DELETE FROM {{sagas}} WHERE id IN (SELECT id FROM old)`,
 
 CREATE INDEX IF NOT EXISTS {{sagas_due}} ON {{sagas}} (definition, wake_at) WHERE wake_at IS NOT NULL AND runner IS NULL;
 CREATE INDEX IF NOT EXISTS {{sagas_claimed}} ON {{sagas}} (definition, wake_at) WHERE wake_at IS NOT NULL AND runner IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {{sagas_undoing}} ON {{sagas}} (definition, wake_at) WHERE status = 'compensating' AND wake_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS {{sagas_aggregate}} ON {{sagas}} (saga_type, aggregate_id) WHERE aggregate_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS {{sagas_ended}} ON {{sagas}} (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS {{sagas_attention}} ON {{sagas}} (attention_at) WHERE attention_at IS NOT NULL;
@@ -689,6 +1048,7 @@ CREATE TABLE IF NOT EXISTS {{steps}} (
   attempts       int         NOT NULL DEFAULT 0,
   spent_ms       bigint      NOT NULL DEFAULT 0,
   undos          int         NOT NULL DEFAULT 0,
+  sends          int         NOT NULL DEFAULT 0,
   started_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   executed_at    timestamptz,
   compensated_at timestamptz,
@@ -725,7 +1085,7 @@ DROP TABLE IF EXISTS {{sagas}};`,
   'saga-extend': `WITH mine AS (
   SELECT saga.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS kept (id, runner)
   JOIN {{sagas}} AS saga ON saga.id = kept.id AND saga.runner = kept.runner
-  ORDER BY saga.id FOR UPDATE OF saga
+  FOR UPDATE OF saga SKIP LOCKED
 )
 UPDATE {{sagas}} AS saga SET wake_at = clock_timestamp() + $3::text::float8 * interval '1 millisecond'
 FROM mine WHERE saga.id = mine.id AND saga.wake_at IS NOT NULL
@@ -737,9 +1097,9 @@ RETURNING saga.id::text AS id`,
   ON CONFLICT (id) DO NOTHING
   RETURNING id
 ), intents AS (
-  INSERT INTO {{steps}} (saga_id, step_name, ordinal, id)
-  SELECT saga.id, step.step_name, step.ordinal, step.id
-  FROM saga, jsonb_to_recordset($11::text::jsonb) AS step (step_name text, ordinal int, id uuid)
+  INSERT INTO {{steps}} (saga_id, step_name, ordinal, id, sends)
+  SELECT saga.id, step.step_name, step.ordinal, step.id, step.sends
+  FROM saga, jsonb_to_recordset($11::text::jsonb) AS step (step_name text, ordinal int, id uuid, sends int)
 )
 SELECT (SELECT id::text FROM saga) AS id{{waking}}`,
   'saga-list': `SELECT {{saga}} AS saga FROM {{sagas}} AS saga
@@ -750,25 +1110,50 @@ WHERE ($1::text IS NULL OR saga.saga_type = $1) AND ($2::text IS NULL OR saga.ag
 ORDER BY saga.id DESC LIMIT $6::text::int`,
   'saga-load': `SELECT {{saga}} AS saga FROM {{sagas}} AS saga WHERE saga.id = $1::text::uuid`,
   'saga-lock': `SELECT 1 AS locked FROM {{sagas}} WHERE id = $1::text::uuid FOR UPDATE`,
-  'saga-next': `SELECT (EXTRACT(epoch FROM min(next.wake_at) - clock_timestamp()) * 1000)::float8::text AS ms
-FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
-  (SELECT wake_at FROM {{sagas}} AS saga
-   WHERE saga.definition = wanted.definition AND wake_at IS NOT NULL AND runner IS NULL AND held_reason IS NULL
-   ORDER BY wake_at LIMIT 1)
+  'saga-next': `WITH now AS MATERIALIZED (
+  SELECT clock_timestamp() AS now, {{entries}} AS entries
+), ahead AS (
+  SELECT COALESCE(now + $5::text::float8 * interval '1 millisecond', 'infinity') AS until FROM now
+), next AS MATERIALIZED (
+  SELECT min(one.wake_at) AS wake_at
+  FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
+    (SELECT wake_at FROM {{sagas}} AS saga
+     WHERE saga.definition = wanted.definition AND runner IS NULL AND held_reason IS NULL AND $2::text <> 'true'
+       AND wake_at >= COALESCE($3::text::timestamptz, '-infinity') AND wake_at <= (SELECT until FROM ahead)
+     ORDER BY wake_at LIMIT 1)
+    UNION ALL
+    (SELECT wake_at FROM {{sagas}} AS saga
+     WHERE saga.definition = wanted.definition AND runner IS NOT NULL AND held_reason IS NULL
+       AND wake_at >= COALESCE($4::text::timestamptz, '-infinity') AND wake_at <= (SELECT until FROM ahead)
+     ORDER BY wake_at LIMIT 1)
+  ) AS one
+)
+SELECT (EXTRACT(epoch FROM next.wake_at - clock_timestamp()) * 1000)::float8::text AS ms,
+  ({{entries}} - now.entries)::text AS passed
+FROM now CROSS JOIN next`,
+  'saga-overdue': `WITH RECURSIVE known (definition) AS (
+  (SELECT definition FROM {{sagas}} AS saga WHERE wake_at IS NOT NULL AND runner IS NULL ORDER BY definition LIMIT 1)
   UNION ALL
-  (SELECT wake_at FROM {{sagas}} AS saga
-   WHERE saga.definition = wanted.definition AND wake_at IS NOT NULL AND runner IS NOT NULL AND held_reason IS NULL
-   ORDER BY wake_at LIMIT 1)
-) AS next`,
-  'saga-overdue': `SELECT definition, count(*)::text AS count FROM (
-  (SELECT definition FROM {{sagas}} AS saga
-   WHERE wake_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond' AND runner IS NULL
-     AND held_reason IS NULL LIMIT 10000)
+  SELECT (SELECT saga.definition FROM {{sagas}} AS saga
+    WHERE wake_at IS NOT NULL AND runner IS NULL AND saga.definition > known.definition ORDER BY saga.definition LIMIT 1)
+  FROM known WHERE known.definition IS NOT NULL
+), claimed (definition) AS (
+  (SELECT definition FROM {{sagas}} AS saga WHERE wake_at IS NOT NULL AND runner IS NOT NULL ORDER BY definition LIMIT 1)
   UNION ALL
-  (SELECT definition FROM {{sagas}} AS saga
-   WHERE wake_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond' AND runner IS NOT NULL
-     AND held_reason IS NULL LIMIT 10000)
-) AS overdue GROUP BY definition`,
+  SELECT (SELECT saga.definition FROM {{sagas}} AS saga
+    WHERE wake_at IS NOT NULL AND runner IS NOT NULL AND saga.definition > claimed.definition
+    ORDER BY saga.definition LIMIT 1)
+  FROM claimed WHERE claimed.definition IS NOT NULL
+), overdue AS (
+  SELECT known.definition FROM known CROSS JOIN LATERAL (
+    SELECT FROM {{sagas}} AS saga WHERE saga.definition = known.definition AND runner IS NULL AND held_reason IS NULL
+      AND wake_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond' LIMIT 10000) AS due
+  UNION ALL
+  SELECT claimed.definition FROM claimed CROSS JOIN LATERAL (
+    SELECT FROM {{sagas}} AS saga WHERE saga.definition = claimed.definition AND runner IS NOT NULL AND held_reason IS NULL
+      AND wake_at < (SELECT clock_timestamp()) - $1::text::float8 * interval '1 millisecond' LIMIT 10000) AS due
+)
+SELECT definition, count(*)::text AS count FROM overdue GROUP BY definition`,
   'saga-save': `WITH saga AS (
   UPDATE {{sagas}} SET
     status = $4, current_step = $5, held_reason = $6, error_message = $7, version = version + 1,
@@ -777,6 +1162,7 @@ FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
       WHEN $8::text = 'keep' THEN
         CASE WHEN wake_at > clock_timestamp() + $10::text::float8 * interval '0.5 millisecond' THEN wake_at
           ELSE clock_timestamp() + $10::text::float8 * interval '1 millisecond' END
+      WHEN $8::text = 'stay' THEN wake_at
       WHEN $8::text = 'leave' AND runner IS NOT NULL AND wake_at IS NOT NULL THEN wake_at
       ELSE clock_timestamp() + $9::text::float8 * interval '1 millisecond' END,
     takeovers = CASE WHEN $11::text = 'true' THEN 0 ELSE takeovers END,
@@ -787,20 +1173,70 @@ FROM unnest($1::text::text[]) AS wanted (definition) CROSS JOIN LATERAL (
   RETURNING id
 ), changed AS (
   INSERT INTO {{steps}} AS old
-    (saga_id, step_name, ordinal, id, status, output, attempts, spent_ms, undos, error_message, executed_at, compensated_at)
+    (saga_id, step_name, ordinal, id, status, output, attempts, spent_ms, undos, sends, error_message, executed_at, compensated_at)
   SELECT saga.id, step.step_name, step.ordinal, step.id, step.status,
-    CASE WHEN step.returned THEN COALESCE(step.output, 'null') END, step.attempts, step.spent_ms, step.undos,
+    CASE WHEN step.returned THEN COALESCE(step.output, 'null') END, step.attempts, step.spent_ms, step.undos, step.sends,
     step.error_message, CASE WHEN step.executed THEN clock_timestamp() END,
     CASE WHEN step.status = 'compensated' THEN clock_timestamp() END
   FROM saga, jsonb_to_recordset($14::text::jsonb) AS step (step_name text, ordinal int, id uuid, status text, output jsonb,
-    attempts int, spent_ms bigint, undos int, error_message text, executed boolean, returned boolean)
+    attempts int, spent_ms bigint, undos int, sends int, error_message text, executed boolean, returned boolean)
   ON CONFLICT (saga_id, step_name) DO UPDATE SET
     status = excluded.status, output = excluded.output, attempts = excluded.attempts, spent_ms = excluded.spent_ms,
-    undos = excluded.undos, error_message = excluded.error_message,
+    undos = excluded.undos, sends = excluded.sends, error_message = excluded.error_message,
     executed_at = COALESCE(old.executed_at, excluded.executed_at),
     compensated_at = excluded.compensated_at
 )
 SELECT (SELECT id::text FROM saga) AS id{{waking}}`,
+  'saga-stats': `WITH RECURSIVE idle (definition) AS (
+  (SELECT definition FROM {{sagas}} AS saga WHERE wake_at IS NOT NULL AND runner IS NULL ORDER BY definition LIMIT 1)
+  UNION ALL
+  SELECT (SELECT saga.definition FROM {{sagas}} AS saga
+    WHERE wake_at IS NOT NULL AND runner IS NULL AND saga.definition > idle.definition ORDER BY saga.definition LIMIT 1)
+  FROM idle WHERE idle.definition IS NOT NULL
+), claimed (definition) AS (
+  (SELECT definition FROM {{sagas}} AS saga WHERE wake_at IS NOT NULL AND runner IS NOT NULL ORDER BY definition LIMIT 1)
+  UNION ALL
+  SELECT (SELECT saga.definition FROM {{sagas}} AS saga
+    WHERE wake_at IS NOT NULL AND runner IS NOT NULL AND saga.definition > claimed.definition
+    ORDER BY saga.definition LIMIT 1)
+  FROM claimed WHERE claimed.definition IS NOT NULL
+), undoing (definition) AS (
+  (SELECT definition FROM {{sagas}} AS saga WHERE status = 'compensating' AND wake_at IS NOT NULL ORDER BY definition LIMIT 1)
+  UNION ALL
+  SELECT (SELECT saga.definition FROM {{sagas}} AS saga
+    WHERE status = 'compensating' AND wake_at IS NOT NULL AND saga.definition > undoing.definition
+    ORDER BY saga.definition LIMIT 1)
+  FROM undoing WHERE undoing.definition IS NOT NULL
+), waiting AS MATERIALIZED (
+  SELECT saga_type, ended_at, attention_at FROM {{sagas}} AS saga WHERE attention_at IS NOT NULL
+  ORDER BY attention_at LIMIT $2::text::int
+), counts AS (
+  SELECT 'idle' AS part, definition AS of, counted.* FROM idle CROSS JOIN LATERAL (
+    SELECT count(*) AS count, min(wake_at) AS first FROM (SELECT wake_at FROM {{sagas}} AS saga
+      WHERE saga.definition = idle.definition AND wake_at IS NOT NULL AND runner IS NULL
+      ORDER BY wake_at LIMIT $1::text::int) AS bounded) AS counted
+  UNION ALL
+  SELECT 'claimed', definition, counted.* FROM claimed CROSS JOIN LATERAL (
+    SELECT count(*), min(wake_at) FROM (SELECT wake_at FROM {{sagas}} AS saga
+      WHERE saga.definition = claimed.definition AND wake_at IS NOT NULL AND runner IS NOT NULL
+      ORDER BY wake_at LIMIT $1::text::int) AS bounded) AS counted
+  UNION ALL
+  SELECT 'undoing', definition, counted.* FROM undoing CROSS JOIN LATERAL (
+    SELECT count(*), NULL::timestamptz FROM (SELECT FROM {{sagas}} AS saga
+      WHERE saga.definition = undoing.definition AND status = 'compensating' AND wake_at IS NOT NULL
+      ORDER BY wake_at LIMIT $1::text::int) AS bounded) AS counted
+  UNION ALL
+  SELECT CASE WHEN ended_at IS NULL THEN 'held' ELSE 'failed' END, saga_type, count(*), min(attention_at)
+  FROM waiting GROUP BY 1, 2
+)
+SELECT part, of, count::text AS count,
+  EXTRACT(EPOCH FROM clock_timestamp() - first)::float8::text AS seconds,
+  (CASE part WHEN 'idle' THEN count >= $1::text::bigint WHEN 'claimed' THEN count >= $1::text::bigint
+    WHEN 'undoing' THEN count >= $1::text::bigint ELSE (SELECT count(*) FROM waiting) >= $2::text::bigint END) AS full,
+  (SELECT GREATEST(class.reltuples, 0)::bigint::text FROM pg_class AS class WHERE class.oid = to_regclass(CASE part
+    WHEN 'idle' THEN {{index_due}} WHEN 'claimed' THEN {{index_claimed}} WHEN 'undoing' THEN {{index_undoing}}
+    ELSE {{index_attention}} END)) AS whole
+FROM counts WHERE of IS NOT NULL`,
   'scan-held': `SELECT {{columns}}, NULL
 FROM unnest($1::text::text[]) AS open (name) CROSS JOIN LATERAL (
   SELECT first.*, bool_or(first.state <> 'held') OVER (ORDER BY first.sequence) AS stopped
@@ -815,8 +1251,8 @@ WHERE NOT free.stopped
 ORDER BY free.sequence LIMIT $4::text::int`,
   'scan-ready': `SELECT {{columns}},
   CASE WHEN key IS NOT NULL
-    AND (SELECT true FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})
-      ORDER BY key, sequence LIMIT 1)
+    AND COALESCE((SELECT true FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})
+      ORDER BY key, sequence LIMIT 1), false)
     AND EXISTS (SELECT 1 FROM {{outbox}} earlier
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
@@ -897,9 +1333,12 @@ SELECT (SELECT count(*) FROM term)::text, (SELECT string_agg(event_id::text, ','
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
+  'stats-count': `SELECT state, count(*)::text AS count
+FROM (SELECT {{state}} AS state FROM {{outbox}} WHERE {{condition}} ORDER BY {{order}} LIMIT $1::text::int) AS counted
+GROUP BY 1`,
   'stats-sample': `WITH bounds AS (
-  SELECT (SELECT sequence FROM {{outbox}} WHERE {{lane}} ORDER BY sequence LIMIT 1) AS low,
-    (SELECT sequence FROM {{outbox}} WHERE {{lane}} ORDER BY sequence DESC LIMIT 1) AS high
+  SELECT (SELECT sequence FROM {{outbox}} WHERE {{condition}} ORDER BY sequence LIMIT 1) AS low,
+    (SELECT sequence FROM {{outbox}} WHERE {{condition}} ORDER BY sequence DESC LIMIT 1) AS high
 ), places AS (
   SELECT low + n * (high - low + 1) / $1::text::bigint AS start,
     low + (n + 1) * (high - low + 1) / $1::text::bigint AS finish
@@ -909,7 +1348,7 @@ SELECT round(sum(CASE WHEN seen.count < $2::text::int THEN seen.count
   ELSE (seen.count - 1)::numeric * (finish - start) / (seen.last - start) END))::text AS count
 FROM places, LATERAL (
   SELECT count(*) AS count, max(sequence) AS last
-  FROM (SELECT sequence FROM {{outbox}} WHERE {{lane}} AND sequence >= start AND sequence < finish
+  FROM (SELECT sequence FROM {{outbox}} WHERE {{condition}} AND sequence >= start AND sequence < finish
     ORDER BY sequence LIMIT $2::text::int) AS first
 ) AS seen`,
   'stats-total': `WITH leaves AS (
@@ -943,12 +1382,16 @@ SELECT
   (SELECT count(*) FROM (SELECT 1 FROM {{outbox}} WHERE state = 'dead'
     ORDER BY sequence LIMIT $1::text::int) AS counted)::text AS dead,
   (SELECT count(*) FROM (SELECT 1 FROM {{outbox}} WHERE state = 'published'
-    ORDER BY published_at LIMIT $1::text::int) AS counted)::text AS published,
+    ORDER BY published_at LIMIT $3::text::int) AS counted)::text AS published,
   timed.*, blocked.*,
   EXTRACT(EPOCH FROM clock_timestamp() - LEAST(
-    (SELECT created_at FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT 1),
-    (SELECT created_at FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
-      AND available_at <= (SELECT clock_timestamp()) ORDER BY available_at, sequence LIMIT 1)
+    (SELECT GREATEST(created_at, available_at) FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT 1),
+    (SELECT available_at FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
+      AND available_at <= (SELECT clock_timestamp()) ORDER BY available_at, sequence LIMIT 1),
+    -- Read from the table, and only where there are any: an owner writes no leases.
+    CASE WHEN EXISTS (SELECT FROM timers WHERE state = 'leased') THEN (SELECT min(locked_at) FROM (
+      SELECT state, locked_at FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
+      ORDER BY available_at, sequence LIMIT $2::text::int) AS taken WHERE state = 'leased') END
   ))::text AS oldest
 FROM (
   SELECT count(*)::text AS timers, count(*) FILTER (WHERE state = 'scheduled')::text AS scheduled,

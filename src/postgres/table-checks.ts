@@ -40,7 +40,7 @@ function checkPolicies({ name, sees, changes, removes }: Secured): void {
   )
 }
 
-/** A standby may become the primary, and is waited for. A session that is told to be read-only stays so. */
+/** A standby may become the primary, and is waited for. A session that is set read-only stays so. */
 export async function refuseReadOnly(db: Database, table: string): Promise<void> {
   const asked = `SELECT current_setting('transaction_read_only') AS read_only, pg_is_in_recovery() AS standby`
   const [row] = (await db.query(asked)).rows

@@ -27,7 +27,7 @@ export interface WakeOptions {
  * polling.
  *
  * Without the flag the relay polls. So its connection is no part of the session: when it is lost, or the lock is refused,
- * that is told once, the relay is woken to look, and the flag is put up again on a new connection after a pause.
+ * that is reported once, the relay is woken to look, and the flag is put up again on a new connection after a pause.
  */
 export class IdleNotifier {
   readonly #options: WakeOptions
@@ -70,7 +70,7 @@ export class IdleNotifier {
     return Math.max(1, this.#retryAt - this.#options.clock.monotonic())
   }
 
-  /** Puts the flag up; `true` when it was down: what was committed before told nobody, so look once more. */
+  /** Puts the flag up; `true` when it was down: earlier commits notified nobody, so look once more. */
   async goIdle(): Promise<boolean> {
     await this.#lowering
     if (this.#flag?.up) {
@@ -100,7 +100,7 @@ export class IdleNotifier {
     return true
   }
 
-  /** Takes the flag down: there is work, and writers need not tell. Nobody waits for it. */
+  /** Takes the flag down: there is work, and writers need not notify. Nobody waits for it. */
   goBusy(): void {
     const flag = this.#flag
     const locker = this.#locker
@@ -109,7 +109,7 @@ export class IdleNotifier {
     this.#lowering = flag.lower().catch((error) => this.#fail(locker, error))
   }
 
-  /** Tells the server that this relay lives, so that it leaves it the lock. */
+  /** Shows the server that this relay is alive, so that it keeps the lock. */
   async touch(): Promise<void> {
     const locker = this.#locker
     if (locker === undefined || this.#flag?.held !== true) return
@@ -122,7 +122,7 @@ export class IdleNotifier {
   async sleep(ms: number, signal: AbortSignal): Promise<void> {
     if (this.#notified || signal.aborted) return
     const over = new AbortController()
-    const stop = () => over.abort()
+    const stop = () => over.abort(OVER)
     const forget = onAbort(signal, stop)
     this.#wake = stop
     await this.#options.clock.sleep(ms, over.signal)
@@ -185,6 +185,9 @@ export class IdleNotifier {
   }
 }
 
+/** Why a sleep is over: without a reason an error is made for it, which costs more than all else here. */
+const OVER = 'over'
+
 /** A connection for the lock alone, and the process that serves it. */
 interface Locker {
   readonly connection: Connection
@@ -244,6 +247,7 @@ class Flag {
         this.#on.failed(error)
       },
     )
+    // The lock may be waited for for hours; it is raced with a few times only, until the server says that it is queued.
     await Promise.race([this.#lock, soon()])
     while (this.#state === 'asking') {
       const queued = `SELECT 1 FROM pg_locks WHERE pid = $1::text::int AND locktype = 'advisory' AND NOT granted`

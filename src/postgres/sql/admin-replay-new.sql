@@ -1,5 +1,5 @@
--- $1–$7 the filter, $8 how many. Copies of published events under new ids, in the order of the old; answers how many.
--- Whoever receives them cannot tell that they have had them before. {{history}} are the events that match, in the outbox
+-- $1–$7 the filter, $8 how many. Copies of published events under new ids, in the order of the old; returns how many.
+-- Receivers cannot know that they have had them before. {{history}} are the events that match, in the outbox
 -- and, where asked for, in its archive. {{remember}} keeps their ids where ids are kept.
 
 WITH drawn AS (

@@ -1,4 +1,4 @@
--- $1–$7 the filter, $8 how many. Published events become ready again under their own ids; answers how many.
+-- $1–$7 the filter, $8 how many. Published events become ready again under their own ids; returns how many.
 --
 -- They draw new numbers in the order of their old ones: so events of one key keep their order, and all of them come
 -- behind what is pending now, whose first delivery should not wait for what has been delivered before.

@@ -1,4 +1,4 @@
--- Where the cleaner puts published events, when it is told to keep them in a table. An event that was replayed is there
+-- Where the cleaner puts published events, when it is set to keep them in a table. An event that was replayed is there
 -- once for each time it was published.
 
 CREATE TABLE IF NOT EXISTS {{archive}} (LIKE {{outbox}});

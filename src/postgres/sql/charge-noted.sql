@@ -1,5 +1,6 @@
 -- $1 shard, $2 epoch, $3 event id, $4 the most attempts. The relay before ended while this event was alone in flight:
--- it is charged, and dead when it has no attempts left. Returns the event's state, type, tenant and attempts.
+-- it is charged, and dead when it has no attempts left. Returns the event's state, type, topic,
+-- tenant and attempts.
 
 UPDATE {{outbox}} SET
   attempts = attempts + 1,
@@ -9,4 +10,4 @@ UPDATE {{outbox}} SET
   last_error = 'the relay ended while this event was alone in flight'
 WHERE event_id = $3::text::uuid AND state NOT IN ('published', 'dead')
   AND EXISTS (SELECT 1 FROM {{terms}} WHERE shard = $1::text::int AND epoch = $2::text::bigint)
-RETURNING state, event_type, NULLIF(tenant_id, '') AS tenant, attempts
+RETURNING state, event_type, topic, NULLIF(tenant_id, '') AS tenant, attempts

@@ -1,4 +1,4 @@
--- As enqueue.sql, for an outbox with a table of ids: its own rows cannot tell whether an event was there before, because
+-- As enqueue.sql, for an outbox with a table of ids: its own rows do not show whether an event was there before, because
 -- they are removed once published or lie in time partitions. Numbers are drawn in the order given.
 
 WITH event AS (
@@ -16,6 +16,7 @@ WITH event AS (
 ), inserted AS (
   INSERT INTO {{outbox}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
     aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, available_at)
+  OVERRIDING SYSTEM VALUE
   SELECT id, fresh.sequence, CASE WHEN due IS NULL THEN 'ready' ELSE 'scheduled' END, tenant, topic, key, source, type,
     version::int, aggregate_type, aggregate_id, foreign_id, attributes::jsonb, payload::jsonb, decode(bytes, 'hex'),
     due::timestamptz

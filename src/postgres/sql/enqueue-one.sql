@@ -2,7 +2,7 @@
 --
 -- $1 id, $2 tenant, $3 topic, $4 key, $5 source, $6 type, $7 version, $8 aggregate type, $9 aggregate id,
 -- $10 foreign id, $11 attributes (JSON), $12 payload (JSON), $13 payload (hex), $14 time not before which.
--- Answers its sequence, or no row where the id is there already. {{waking}} tells an idle relay, see wake. One plain
+-- Returns its sequence, or no row where the id is there already. {{waking}} notifies an idle relay, see wake. One plain
 -- INSERT: a statement around it costs the server about a sixth more.
 
 INSERT INTO {{outbox}} (event_id, state, tenant_id, topic, key, source, event_type, event_version, aggregate_type,

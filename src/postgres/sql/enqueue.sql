@@ -2,8 +2,8 @@
 --
 -- $1… text of arrays, one element per event: ids, tenants, topics, keys, sources, types, versions, aggregate types,
 -- aggregate ids, foreign ids, attributes (JSON), payloads (JSON), payloads (hex), times not before which.
--- Answers event_id and sequence of those that were new. Numbers are drawn in the order given.
--- {{wake}} tells an idle relay, see wake.
+-- Returns event_id and sequence of those that were new. Numbers are drawn in the order given.
+-- {{wake}} notifies an idle relay, see wake.
 
 WITH inserted AS (
   INSERT INTO {{outbox}} (event_id, state, tenant_id, topic, key, source, event_type, event_version, aggregate_type,

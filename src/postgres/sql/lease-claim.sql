@@ -6,7 +6,7 @@
 --
 -- A lease that ran out counts as an attempt, since its holder may have died of the event; one without attempts left is
 -- dead. Such events are claimed apart, with nothing else: a few that ran out for the first time, or else one alone, so
--- that one that kills its relays takes no others with it. Answers the rows, in no order, the dead among them; and with each row
+-- that one that kills its relays takes no others with it. Returns the rows, in no order, the dead among them; and with each row
 -- whether its lease had run out, and whether there are more like that. {{pick}} is lease-pick.sql.
 
 {{pick}}

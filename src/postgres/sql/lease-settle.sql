@@ -1,7 +1,7 @@
 -- $1 the lease's token, then text of arrays, one element per event: $2 event ids, $3 what becomes of it (published,
 -- retrying, dead, ready), $4 attempts, $5 milliseconds until the next try, $6 the error.
 --
--- Fenced by the token and its expiry: what another has claimed since is left alone. Answers how many were changed.
+-- Fenced by the token and its expiry: what another has claimed since is left alone. Returns how many were changed.
 
 WITH settled AS (
   SELECT id::uuid, becomes, attempts::int, after::float8, error

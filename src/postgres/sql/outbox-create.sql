@@ -4,7 +4,7 @@
 -- {{outbox}} the events, {{terms}} who may settle, {{members}} which relays live, {{audit}} what people did.
 --
 -- A fresh row enters two indexes only: its primary key and, being ready, {{outbox_ready}}; each index more would cost
--- every enqueue. The other states have lanes of their own, so that a million delayed, dead or blocked events do not
+-- every enqueue. The other states have indexes of their own, so that a million delayed, dead or blocked events do not
 -- stand in the way of one that is ready:
 --   timer:     scheduled, retrying and leased rows by the time at which something is to be done with them;
 --   blocker:   rows that hold back later ones of their key;
@@ -43,9 +43,9 @@ CREATE TABLE IF NOT EXISTS {{outbox}} (
 ) {{storage}};
 
 CREATE INDEX IF NOT EXISTS {{outbox_ready}} ON {{outbox}} (sequence) WHERE state = 'ready';
-CREATE INDEX IF NOT EXISTS {{outbox_timer}} ON {{outbox}} (available_at, sequence)
+CREATE INDEX IF NOT EXISTS {{outbox_timer}} ON {{outbox}} (available_at, sequence) INCLUDE (state)
   WHERE state IN ('scheduled', 'retrying', 'leased');
-CREATE INDEX IF NOT EXISTS {{outbox_blocker}} ON {{outbox}} (key, sequence)
+CREATE INDEX IF NOT EXISTS {{outbox_blocker}} ON {{outbox}} (key, sequence) INCLUDE (state)
   WHERE key IS NOT NULL AND state IN ('retrying', 'dead', 'held');
 CREATE INDEX IF NOT EXISTS {{outbox_dead}} ON {{outbox}} (sequence) WHERE state = 'dead';
 CREATE INDEX IF NOT EXISTS {{outbox_published}} ON {{outbox}} (published_at) WHERE state = 'published';

@@ -1,4 +1,4 @@
--- Partitions that ended before the retention. $1 retention in ms. Answers their names, quoted, the oldest first.
+-- Partitions that ended before the retention. $1 retention in ms. Returns their names, quoted, the oldest first.
 
 SELECT quote_ident(namespace.nspname) || '.' || quote_ident(class.relname) AS partition
 FROM pg_inherits JOIN pg_class class ON class.oid = inhrelid JOIN pg_namespace namespace ON namespace.oid = relnamespace,

@@ -30,6 +30,7 @@ CREATE TABLE IF NOT EXISTS {{sagas}} (
 
 CREATE INDEX IF NOT EXISTS {{sagas_due}} ON {{sagas}} (definition, wake_at) WHERE wake_at IS NOT NULL AND runner IS NULL;
 CREATE INDEX IF NOT EXISTS {{sagas_claimed}} ON {{sagas}} (definition, wake_at) WHERE wake_at IS NOT NULL AND runner IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {{sagas_undoing}} ON {{sagas}} (definition, wake_at) WHERE status = 'compensating' AND wake_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS {{sagas_aggregate}} ON {{sagas}} (saga_type, aggregate_id) WHERE aggregate_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS {{sagas_ended}} ON {{sagas}} (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS {{sagas_attention}} ON {{sagas}} (attention_at) WHERE attention_at IS NOT NULL;
@@ -45,6 +46,7 @@ CREATE TABLE IF NOT EXISTS {{steps}} (
   attempts       int         NOT NULL DEFAULT 0,
   spent_ms       bigint      NOT NULL DEFAULT 0,
   undos          int         NOT NULL DEFAULT 0,
+  sends          int         NOT NULL DEFAULT 0,
   started_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   executed_at    timestamptz,
   compensated_at timestamptz,

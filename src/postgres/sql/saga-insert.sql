@@ -9,8 +9,8 @@ WITH saga AS (
   ON CONFLICT (id) DO NOTHING
   RETURNING id
 ), intents AS (
-  INSERT INTO {{steps}} (saga_id, step_name, ordinal, id)
-  SELECT saga.id, step.step_name, step.ordinal, step.id
-  FROM saga, jsonb_to_recordset($11::text::jsonb) AS step (step_name text, ordinal int, id uuid)
+  INSERT INTO {{steps}} (saga_id, step_name, ordinal, id, sends)
+  SELECT saga.id, step.step_name, step.ordinal, step.id, step.sends
+  FROM saga, jsonb_to_recordset($11::text::jsonb) AS step (step_name text, ordinal int, id uuid, sends int)
 )
 SELECT (SELECT id::text FROM saga) AS id{{waking}}

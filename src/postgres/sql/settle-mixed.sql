@@ -1,4 +1,4 @@
--- Any settlements, of events in any lane. $1 shard, $2 epoch, then text of arrays, one element per event: $3 event ids,
+-- Any settlements, of events in any state. $1 shard, $2 epoch, then text of arrays, one element per event: $3 event ids,
 -- $4 what becomes of it (published, retrying, dead, held, ready), $5 attempts, $6 milliseconds until the next try,
 -- $7 the error.
 --

@@ -1,6 +1,6 @@
 -- How many rows there are, and how many of each state, as far as the server knows without looking: it counts inserts and
 -- deletes as they are committed, from the last vacuum on. After a crash those counts are gone, and the size of the table
--- has to do. States are told from the last ANALYZE, for the rows there were then. Answers one row for each state that is common, and one with no state.
+-- has to do. States are as of the last ANALYZE, for the rows there were then. Returns one row for each state that is common, and one with no state.
 
 WITH leaves AS (
   SELECT '{{outbox}}'::regclass AS relid UNION SELECT relid FROM pg_partition_tree('{{outbox}}'::regclass)
