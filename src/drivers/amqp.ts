@@ -1,12 +1,5 @@
-import {
-  type Backoff,
-  type Clock,
-  errorSummary,
-  Unavailable,
-  untilAborted,
-  type WaybillError,
-  withDeadline,
-} from '../core/index.ts'
+import { type Backoff, type Clock, Unavailable, untilAborted, withDeadline } from '../core/index.ts'
+import { connectError, isRefusedConnection, serverSaid } from './amqp-errors.ts'
 
 /** The few methods of amqplib that we call. Whatever has them will do. */
 
@@ -121,21 +114,6 @@ export interface AmqpPublish extends Omit<AmqpProperties, 'expiration'> {
   readonly persistent?: boolean
 }
 
-/** AMQP's reply codes that we tell apart. */
-export const REPLY = { accessRefused: 403, notFound: 404, preconditionFailed: 406, notAllowed: 530 } as const
-
-/** The reply code of an error the server has closed a channel or a connection with. */
-export function replyCode(error: unknown): number | undefined {
-  const code = (error as { code?: unknown } | undefined)?.code
-  return typeof code === 'number' ? code : undefined
-}
-
-/** What the server said when it closed a channel: names and settings, never a message. */
-export function serverSaid(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error)
-  return text.replace(/^.*with message /s, '').slice(0, 300)
-}
-
 /** Listens for what a connection or channel may say at its end. Without a listener an error would end the process. */
 export function onEnd(emitter: Emitter, ended: (reason: unknown) => void): void {
   let said: unknown
@@ -179,6 +157,8 @@ export class ReconnectingAmqp {
   readonly #closing = new AbortController()
   #current: Promise<OpenAmqp> | undefined
   #failures = 0
+  /** Why the last attempt failed, if the server has refused it. */
+  #refused: unknown
   /** By the monotonic clock. */
   #notBefore = Number.NEGATIVE_INFINITY
   #attempts = 0
@@ -198,6 +178,22 @@ export class ReconnectingAmqp {
   }
 
   /**
+   * Rejects when the server refuses the user or the virtual host, which no waiting mends. One that is only away is no
+   * error here, and is waited for no longer than the first attempt takes.
+   */
+  async check(signal: AbortSignal): Promise<void> {
+    if (this.#failures > 0) {
+      if (this.#refused !== undefined) throw this.#refused
+      return
+    }
+    try {
+      await this.open(signal)
+    } catch (error) {
+      if (isRefusedConnection(error)) throw error
+    }
+  }
+
+  /**
    * Asks the server, within the time a question may take. A connection that does not answer is ended, unless it is
    * blocked: then the server is not listening, and will again.
    */
@@ -205,7 +201,7 @@ export class ReconnectingAmqp {
     const { clock, timeout } = this.#settings
     return withDeadline(work, timeout, clock, () => {
       if (open.blocked === undefined) open.cut()
-      throw new Unavailable(`RabbitMQ has not answered within ${timeout} ms: ${what}`)
+      throw new Unavailable(`RabbitMQ has not responded within ${timeout} ms: ${what}`)
     })
   }
 
@@ -232,13 +228,17 @@ export class ReconnectingAmqp {
         sever(connection, socket)
         throw signal.reason
       }
+      this.#refused = undefined
       return this.#watched(connection, socket)
     } catch (error) {
       this.#current = undefined
       this.#failures++
       const after = backoff(this.#failures)
       this.#notBefore = clock.monotonic() + after
-      throw signal.aborted ? signal.reason : connectError(url, error, after)
+      if (signal.aborted) throw signal.reason
+      const failure = connectError(url, error, after)
+      this.#refused = isRefusedConnection(failure) ? failure : undefined
+      throw failure
     }
   }
 
@@ -246,7 +246,12 @@ export class ReconnectingAmqp {
     const { client, clock, timeout, name } = this.#settings
     const clientProperties = { connection_name: name }
     const { signal } = socket
-    const connecting = client.connect(url, { timeout, noDelay: true, keepAlive: true, clientProperties, signal })
+    const options = { timeout, noDelay: true, keepAlive: true, clientProperties, signal }
+    // Listened to before anything else: one that ends before somebody wants it must not end the process.
+    const connecting = client.connect(url, options).then((connection) => {
+      connection.on('error', () => {})
+      return connection
+    })
     // A server that accepts and then says nothing is given up too; what still comes of it is not wanted.
     return withDeadline(connecting, timeout + 1000, clock, () => {
       connecting.then(
@@ -254,7 +259,7 @@ export class ReconnectingAmqp {
         () => {},
       )
       socket.abort(GIVEN_UP)
-      throw new Unavailable(`no answer within ${timeout} ms`)
+      throw new Unavailable(`no response within ${timeout} ms`)
     })
   }
 
@@ -290,37 +295,16 @@ export class ReconnectingAmqp {
   }
 }
 
-const GIVEN_UP = new Error('given up: the server does not answer')
+const GIVEN_UP = new Error('given up: the server does not respond')
 
 /** Destroys the socket. A client that does not hand our signal to its socket is asked to close, and not waited for. */
 function sever(connection: AmqpConnection, socket: AbortController): void {
   let ended = false
-  onEnd(connection, () => {
+  connection.on('close', () => {
     ended = true
   })
   socket.abort(GIVEN_UP)
   setImmediate(() => {
     if (!ended) void (async () => connection.close())().catch(() => {})
   })
-}
-
-/** What went wrong and what to look at. Never with the password. */
-function connectError(url: string, error: unknown, after: number): WaybillError {
-  const { protocol, host, pathname, username } = new URL(url)
-  const where = `${protocol}//${host}${pathname}`
-  const text = error instanceof Error ? error.message : String(error)
-  const because = (advice: string) =>
-    new Unavailable(`cannot connect to RabbitMQ at ${where}: ${advice}`, { cause: error, after })
-  if (/ACCESS[-_]REFUSED|\b403\b/.test(text)) {
-    return because(`user ${JSON.stringify(username || 'guest')} was refused; check name, password and permissions`)
-  }
-  if (/NOT[-_]ALLOWED|\b530\b|Expected ConnectionOpenOk/.test(text)) {
-    const vhost = decodeURIComponent(pathname.slice(1)) || '/'
-    return because(`the virtual host ${JSON.stringify(vhost)} does not exist, or this user may not use it`)
-  }
-  const code = (error as { code?: unknown } | undefined)?.code
-  if (protocol === 'amqps:' && /SSL|TLS|EPROTO|socket disconnected/i.test(`${String(code)} ${text}`)) {
-    return because(`no TLS there (${errorSummary(error)}); use amqp:, or the port for TLS (5671 mostly)`)
-  }
-  return because(errorSummary(error))
 }

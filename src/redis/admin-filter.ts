@@ -1,6 +1,6 @@
 import { describe, WaybillError } from '../core/index.ts'
 import { listOf, numberOf, type RedisReply, textOf } from '../drivers/redis/redis.ts'
-import type { Action, OutboxEntry, OutboxFilter, State } from '../outbox/admin.ts'
+import type { AdminAction, OutboxEntry, OutboxFilter, State } from '../outbox/admin.ts'
 import { checkFilter, SHOWN, statesOf } from '../outbox/admin-checks.ts'
 import { type Header, headerOf, idOf } from './row.ts'
 import { outboxScripts } from './scripts.ts'
@@ -15,7 +15,7 @@ export interface Place {
   readonly place: string
 }
 
-export interface Row extends Place {
+export interface EntryRow extends Place {
   readonly shard: Shard
   readonly member: string
   readonly attempts: number
@@ -31,11 +31,11 @@ export interface Row extends Place {
 export interface Match {
   readonly states: readonly State[]
   readonly eventIds: readonly string[] | undefined
-  readonly test: (row: Row) => boolean
+  readonly test: (row: EntryRow) => boolean
 }
 
 /** What the filter lets through; for an action, only states it may touch. Wrong filters are refused at once. */
-export function matchOf(where: string, filter: OutboxFilter, action?: Action): Match {
+export function matchOf(where: string, filter: OutboxFilter, action?: AdminAction): Match {
   checkFilter(where, filter)
   const { eventIds, tenant, topic, type, key, since, until } = filter
   const wanted = statesOf(where, filter, action)
@@ -53,7 +53,7 @@ export function matchOf(where: string, filter: OutboxFilter, action?: Action): M
 }
 
 /** Entries that match, state by state and in their order, from behind `after`. Read page by page, as far as is asked. */
-export async function* rowsOf(shards: readonly Shard[], match: Match, after?: Place): AsyncGenerator<Row> {
+export async function* rowsOf(shards: readonly Shard[], match: Match, after?: Place): AsyncGenerator<EntryRow> {
   const { states, eventIds, test } = match
   if (eventIds !== undefined) {
     const found = await Promise.all(eventIds.map((id) => rowOf(shards, id)))
@@ -64,11 +64,11 @@ export async function* rowsOf(shards: readonly Shard[], match: Match, after?: Pl
   for (const state of states) {
     if (after !== undefined && SHOWN.indexOf(state) < SHOWN.indexOf(after.state)) continue
     const from = after?.state === state ? after : undefined
-    for await (const row of merged(shards.map((shard) => lane(shard, state, from)))) if (test(row)) yield row
+    for await (const row of merged(shards.map((shard) => entriesIn(shard, state, from)))) if (test(row)) yield row
   }
 }
 
-async function* lane(shard: Shard, state: State, after: Place | undefined): AsyncGenerator<Row> {
+async function* entriesIn(shard: Shard, state: State, after: Place | undefined): AsyncGenerator<EntryRow> {
   for (let from = after, more = true; more; ) {
     const args = [state, String(PAGE), from?.score ?? '', from?.place ?? '']
     const [answer, found] = listOf(await shard.run(outboxScripts.list, args))
@@ -84,24 +84,24 @@ async function* lane(shard: Shard, state: State, after: Place | undefined): Asyn
   }
 }
 
-/** Several lanes in one order. */
-async function* merged(lanes: readonly AsyncGenerator<Row>[]): AsyncGenerator<Row> {
-  if (lanes.length === 1) return yield* lanes[0]!
-  const heads = await Promise.all(lanes.map((one) => one.next()))
+/** Several lists merged into one order. */
+async function* merged(lists: readonly AsyncGenerator<EntryRow>[]): AsyncGenerator<EntryRow> {
+  if (lists.length === 1) return yield* lists[0]!
+  const heads = await Promise.all(lists.map((one) => one.next()))
   for (;;) {
     let first = -1
     for (const [i, head] of heads.entries()) {
       if (head.done) continue
-      if (first < 0 || compare(head.value, heads[first]!.value as Row) < 0) first = i
+      if (first < 0 || compare(head.value, heads[first]!.value as EntryRow) < 0) first = i
     }
     if (first < 0) return
-    yield heads[first]!.value as Row
-    heads[first] = await lanes[first]!.next()
+    yield heads[first]!.value as EntryRow
+    heads[first] = await lists[first]!.next()
   }
 }
 
 /** One entry, wherever it is. */
-export async function rowOf(shards: readonly Shard[], id: string): Promise<(Row & { body: Buffer }) | undefined> {
+export async function rowOf(shards: readonly Shard[], id: string): Promise<(EntryRow & { body: Buffer }) | undefined> {
   for (const shard of shards) {
     const [score, place, shown, body] = listOf(await shard.run(outboxScripts.show, [id]))
     if (shown !== undefined) {
@@ -111,7 +111,7 @@ export async function rowOf(shards: readonly Shard[], id: string): Promise<(Row 
   return undefined
 }
 
-function readRow(shard: Shard, score: string, place: string, cells: readonly RedisReply[]): Row {
+function readRow(shard: Shard, score: string, place: string, cells: readonly RedisReply[]): EntryRow {
   const [member, state, attempts, createdAt, due, at, key, error, header] = cells
   return {
     shard,
@@ -138,15 +138,15 @@ function readHeader(text: string): Partial<Header> {
 }
 
 function compare(a: Place, b: Place): number {
-  const lanes = SHOWN.indexOf(a.state) - SHOWN.indexOf(b.state)
-  if (lanes !== 0) return lanes
+  const states = SHOWN.indexOf(a.state) - SHOWN.indexOf(b.state)
+  if (states !== 0) return states
   const direction = a.state === 'published' ? -1 : 1
   const scores = Number(a.score) - Number(b.score)
   if (scores !== 0) return direction * scores
   return direction * Buffer.compare(Buffer.from(a.place), Buffer.from(b.place))
 }
 
-export function shownOf(row: Row): OutboxEntry {
+export function shownOf(row: EntryRow): OutboxEntry {
   const { member, state, attempts, lastError, key, header, due, at, createdAt } = row
   const waits = state === 'scheduled' || state === 'retrying' ? due : state === 'leased' ? at : undefined
   return {

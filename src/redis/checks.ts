@@ -1,16 +1,16 @@
-import { checkServer, type Durability, type Stakes } from '../drivers/redis/checks.ts'
+import { checkServer, type Durability, type DurabilityTexts } from '../drivers/redis/checks.ts'
 import type { RedisClient } from '../drivers/redis/redis.ts'
 
 /** What a store can lose. */
-const STAKES: Stakes = {
+const DURABILITY_TEXTS: DurabilityTexts = {
   // XADD that is unknown would end a commit midway.
   needs: 'units of work, inbox and outbox need the scripts and streams of',
-  // Of what is ours only the marks of the inbox have an expiry.
+  // Of what is ours only the claims of the inbox have an expiry.
   evicted: (policy) =>
     policy.startsWith('volatile-')
-      ? 'marks of the inbox, and then a message that was handled is handled again'
-      : 'marks of the inbox, events of the outbox that nobody has published, and what you have written',
-  accepted: 'committed, with its events and marks,',
+      ? 'claims of the inbox, and then a message that was handled is handled again'
+      : 'claims of the inbox, events of the outbox that nobody has published, and what you have written',
+  accepted: 'committed, with its events and inbox claims,',
 }
 
 /**
@@ -24,7 +24,7 @@ export function checkedClient(client: RedisClient, where: string, key: string, d
     async connect(options) {
       const connection = await client.connect(options)
       try {
-        if (!checked) await checkServer(connection, key, where, durability, STAKES)
+        if (!checked) await checkServer(connection, key, where, durability, DURABILITY_TEXTS)
         checked = true
       } catch (error) {
         await connection.close()

@@ -3,7 +3,7 @@ import { describe, nearest, WaybillError } from '../core/index.ts'
 /** What a key must hold for a command to work on it. */
 export type KeyType = 'string' | 'hash' | 'list' | 'set' | 'zset' | 'stream'
 
-interface Write {
+interface WriteRule {
   /** What its keys must hold, or not exist. Absent: anything. */
   readonly type?: KeyType
   /** How many words it needs, its name left out; more are allowed unless `exact`. */
@@ -19,7 +19,7 @@ interface Write {
 
 /**
  * The commands that can be queued: those of Redis 6.0 that write, work on keys they name, and wait for nothing. Their
- * answers are not available, so none that only reads is among them. A test holds this table against real servers.
+ * replies are not available, so none that only reads is among them. A test holds this table against real servers.
  */
 export const WRITES = {
   append: { type: 'string', words: 2, exact: true },
@@ -91,7 +91,7 @@ export const WRITES = {
   xadd: { type: 'stream', words: 4 },
   xdel: { type: 'stream', words: 2, frees: true },
   xtrim: { type: 'stream', words: 3, frees: true },
-} as const satisfies Record<string, Write>
+} as const satisfies Record<string, WriteRule>
 
 /** A command that may be queued in a unit of work. */
 export type WriteCommand = keyof typeof WRITES
@@ -99,38 +99,38 @@ export type WriteCommand = keyof typeof WRITES
 export const WRITE_COMMANDS = Object.keys(WRITES) as WriteCommand[]
 
 /** What is said of a command, with what was left out, so that all are alike to the engine: each unit asks for some. */
-export interface Rule {
+export interface CommandRule {
   /** As errors name it. */
   readonly title: string
   readonly type: KeyType | undefined
   readonly words: number
   readonly exact: boolean
-  readonly keys: Write['keys']
+  readonly keys: WriteRule['keys']
   readonly replaces: boolean
   readonly frees: boolean
 }
 
-const RULES = new Map<string, Rule>()
+const RULES = new Map<string, CommandRule>()
 for (const name of WRITE_COMMANDS) {
-  const { type, words, exact = false, keys, replaces = false, frees = false }: Write = WRITES[name]
+  const { type, words, exact = false, keys, replaces = false, frees = false }: WriteRule = WRITES[name]
   const rule = { title: name.toUpperCase(), type, words, exact, keys, replaces, frees }
   RULES.set(name, rule).set(rule.title, rule)
 }
 
 /** The rules of a command, however it is spelt. */
-export function writeOf(name: unknown): Rule {
+export function writeOf(name: unknown): CommandRule {
   const known = typeof name === 'string' ? (RULES.get(name) ?? RULES.get(name.toLowerCase())) : undefined
   if (known !== undefined) return known
   const near = typeof name === 'string' ? nearest(name.toLowerCase(), WRITE_COMMANDS) : undefined
   throw new WaybillError(
     'COMMAND_REFUSED',
     `unit of work: ${describe(name)} cannot be queued${near === undefined ? '' : `; did you mean ${near.toUpperCase()}?`} Only ` +
-      'commands that write keys they name can: what is queued answers nothing, so read before with a client of your own',
+      'commands that write keys they name can: what is queued returns nothing, so read before with a client of your own',
   )
 }
 
 /** Where the keys of a command stand among its words. */
-export function keyPlaces(write: Rule, words: readonly (string | Buffer)[]): number[] {
+export function keyPlaces(write: CommandRule, words: readonly (string | Buffer)[]): number[] {
   switch (write.keys) {
     case 'two':
       return [0, 1]

@@ -10,9 +10,9 @@ import {
   type RedisReply,
   textOf,
 } from '../drivers/redis/redis.ts'
-import { type Copies, copiedScript } from '../drivers/redis/wait.ts'
+import { type ReplicaAcks, replicatedScript } from '../drivers/redis/wait.ts'
 import { commitUnknown } from '../drivers/sql/transaction.ts'
-import { answersOf, type CallsInFlight, Together } from './call-batcher.ts'
+import { CallBatcher, type CallsInFlight, repliesOf } from './call-batcher.ts'
 import type { KeyType } from './commands.ts'
 import { commitScripts } from './scripts.ts'
 import type { Unit } from './unit.ts'
@@ -22,15 +22,17 @@ export interface CommitSettings {
   readonly redis: ReconnectingRedis
   readonly line: CallsInFlight
   /** How many replicas must have it before it counts as committed. */
-  readonly copies: Copies
-  /** How long a done mark is kept, in milliseconds. */
+  readonly replicaAcks: ReplicaAcks
+  /** How long a done claim is kept, in milliseconds. */
   readonly retention: number
+  /** A key of ours that never exists: see commit.lua. */
+  readonly absent: string
 }
 
 /** A unit as the commit script is given it. */
-interface Prepared {
+interface PreparedUnit {
   readonly unit: Unit
-  /** Those of its marks first. */
+  /** Those of its claims first. */
   readonly keys: readonly string[]
   readonly args: readonly RedisArg[]
   readonly bytes: number
@@ -53,19 +55,19 @@ const MOST_WORDS = 1_000_000
  * Runs what units have queued, each in one step; see lua/commit.lua. Those that are ready in the same turn share a call,
  * in which one that is refused leaves the others as they are. When the answer of a call is lost, so is that of each.
  */
-export class Commits {
+export class UnitCommits {
   readonly #settings: CommitSettings
-  readonly #together: Together<Prepared, RedisReply>
+  readonly #together: CallBatcher<PreparedUnit, RedisReply>
 
   constructor(settings: CommitSettings) {
     this.#settings = settings
-    this.#together = new Together((units) => this.#send(units), settings.line)
+    this.#together = new CallBatcher((units) => this.#send(units), settings.line)
   }
 
   /** Rejects when it was not done, or not all of it. Nothing to wait for where there is nothing to do. */
   commit(unit: Unit): Promise<void> | undefined {
     if (unit.queue.length === 0 && unit.marks.length === 0) return undefined
-    let prepared: Prepared
+    let prepared: PreparedUnit
     try {
       prepared = prepare(unit)
     } catch (error) {
@@ -74,29 +76,33 @@ export class Commits {
     return this.#together.ask(prepared, prepared.bytes, (report) => this.#reported(prepared, report), notDone)
   }
 
-  #reported({ unit, keys }: Prepared, report: RedisReply): void {
+  #reported({ unit, keys }: PreparedUnit, report: RedisReply): void {
     if (report === 1) return
     const how = howOf(report)
     if (how === 'raised') notDone(errorIn(report))
     if (how !== 'committed') throw problemOf(this.#settings.name, unit, keys, report)
-    tellSteps(unit, listOf(listOf(report)[1]))
+    publishSteps(unit, listOf(listOf(report)[1]))
   }
 
-  async #send(units: readonly Prepared[]): Promise<readonly RedisReply[]> {
-    const { redis, copies, retention } = this.#settings
+  async #send(units: readonly PreparedUnit[]): Promise<readonly RedisReply[]> {
+    const { redis, replicaAcks, retention, absent } = this.#settings
     const keys: string[] = []
     const args: RedisArg[] = [String(retention)]
     for (const unit of units) {
       for (const key of unit.keys) keys.push(key)
       for (const arg of unit.args) args.push(arg)
     }
-    const named = units.some(({ unit }) => unit.queue.some(({ step }) => step !== ''))
-    const script = named ? commitScripts.steps : commitScripts.commands
+    const named = new Set<string>()
+    for (const { unit } of units) {
+      for (const { step, keys: touched } of unit.queue) if (step !== '') for (const key of touched) named.add(key)
+    }
+    keys.push(...named, absent)
+    const script = named.size > 0 ? commitScripts.steps : commitScripts.commands
     const connection = await redis.connection().catch((error: unknown) => {
       throw new NotSent(error)
     })
     try {
-      const reports = answersOf(await copiedScript(connection, script, keys as [string], args, copies))
+      const reports = repliesOf(await replicatedScript(connection, script, keys as [string], args, replicaAcks))
       // A server that is no master any more is given up, so that the next commit finds the one that is.
       if (reports.some((report) => isWrongServer(errorIn(report)))) await connection.close()
       return reports
@@ -122,16 +128,16 @@ function notDone(error: unknown): never {
   throw error instanceof Unavailable ? commitUnknown(error) : error
 }
 
-function prepare(unit: Unit): Prepared {
+function prepare(unit: Unit): PreparedUnit {
   const { queue, marks } = unit
   const keys = [...marks]
   for (const key of unit.keys.keys()) if (!marks.includes(key)) keys.push(key)
   let types = ''
   for (const key of keys) types += letterOf(unit.keys.get(key)?.check)
   const args: RedisArg[] = ['']
-  for (const { step, keys, words } of queue) {
+  for (const { step, base, words } of queue) {
     if (step === '') args.push(String(words.length))
-    else args.push(step, String(keys.length), String(words.length), ...keys)
+    else args.push(step, '1', String(words.length), base)
     for (const word of words) args.push(word)
   }
   if (keys.length + args.length > MOST_WORDS) {
@@ -139,7 +145,9 @@ function prepare(unit: Unit): Prepared {
     throw new WaybillError('COMMAND_REFUSED', text)
   }
   const token = marks.length > 0 ? unit.token : ''
-  args[0] = `${args.length} ${keys.length} ${marks.length} ${unit.frees ? 1 : 0} ${queue.length} ${types} ${token}`
+  // Nothing may be applied before something is refused for lack of memory, or by a server that has become a replica.
+  const asks = (unit.frees && marks.length > 0) || queue.some(({ step }) => step !== '')
+  args[0] = `${args.length} ${keys.length} ${marks.length} ${asks ? 1 : 0} ${queue.length} ${types} ${token}`
   let bytes = 0
   for (const key of keys) bytes += key.length
   for (const arg of args) bytes += arg.length
@@ -165,11 +173,11 @@ function refused(cause: RedisError): Unavailable {
   return new Unavailable(`Redis refused the commit: ${cause.message}`, { cause })
 }
 
-function tellSteps({ queue }: Unit, answers: readonly RedisReply[]): void {
+function publishSteps({ queue }: Unit, replies: readonly RedisReply[]): void {
   queue
     .filter(({ step }) => step !== '')
     .forEach(({ onCommit }, at) => {
-      onCommit?.(answers[at]!)
+      onCommit?.(replies[at]!)
     })
 }
 

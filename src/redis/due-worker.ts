@@ -1,6 +1,8 @@
 import {
+  backoff,
   type Clock,
   checkOptions,
+  classify,
   type Duration,
   errorSummary,
   type Message,
@@ -9,13 +11,18 @@ import {
   telemetry,
   WaybillError,
   wholeNumber,
+  withDeadline,
 } from '../core/index.ts'
 import { Task } from '../flow/index.ts'
 import type { Intent, RedisDue } from './due.ts'
+import type { Shard } from './shards.ts'
 
 /** How often due events are looked for. */
 export interface DueWorkerOptions {
-  /** The event that an intent becomes. What it throws leaves the intent as it is, for the next round. */
+  /**
+   * The event that an intent becomes. What it throws leaves the intent as it is, to be tried again later; so does one that
+   * is not made within 30 s.
+   */
   event: (intent: Intent) => Message | Promise<Message>
   name?: string
   /** Default every second. */
@@ -34,16 +41,18 @@ export interface Decided {
   readonly suppressed: number
   /** Moved, or decided by another worker meanwhile. */
   readonly other: number
-  /** No event could be made of them; they stay as they are. */
+  /** Put aside: no event could be made of them, or it was refused. They stay as they are. */
   readonly failed: number
 }
 
 /**
  * Decides intents whose time has come.
  *
- * 1. Each round goes once through all that is due, the earliest first, page by page.
+ * 1. Each round goes once through all that is due, the earliest first, page by page. Shards have rounds of their own: one
+ *    whose server is away stops no other.
  * 2. Each is decided on its own, in one script. Many workers do each intent once: the second finds it decided.
- * 3. One whose event cannot be made is told, and stands in nobody's way.
+ * 3. One that cannot be decided, because no event can be made of it or the outbox refuses its event, is reported and put
+ *    aside: it stays as it is, stands in nobody's way, and is tried again after 1 s, 2 s, … 60 s.
  */
 export class DueWorker extends Task<Decided> {
   constructor(due: RedisDue, options: DueWorkerOptions) {
@@ -54,54 +63,135 @@ export class DueWorker extends Task<Decided> {
     const { every = '1s', clock = systemClock, event } = options
     const limit = wholeNumber('due worker: batch', options.batch ?? 100, { max: 10_000 })
     const lag = milliseconds(options.lag ?? 0, 'due worker: lag')
-    const cutoff = () => (lag === 0 ? {} : { cutoff: new Date(clock.now() - lag) })
-    super({ name: options.name ?? due.name, every, clock, run: (signal) => round(due, event, limit, cutoff, signal) })
+    const rounds = new Rounds({ due, event, limit, lag, clock, aside: new UndecidedIntents(due.name, clock) })
+    const pause = milliseconds(every, 'due worker: every')
+    // While one shard is away the others are looked at nearly as often.
+    const backoff = { min: pause, max: Math.max(pause, LONGEST_PAUSE) }
+    super({ name: options.name ?? due.name, every, backoff, clock, run: (signal) => rounds.run(signal) })
   }
 }
 
-async function round(
-  due: RedisDue,
-  event: DueWorkerOptions['event'],
-  limit: number,
-  cutoff: () => { cutoff?: Date },
-  signal: AbortSignal,
-): Promise<Decided> {
-  const counts = { enqueued: 0, already: 0, suppressed: 0, other: 0, failed: 0 }
-  const until = cutoff()
-  try {
-    for (let page: readonly Intent[] = [], first = true; !signal.aborted; first = false) {
-      if (!first && page.length < limit) break
-      const after = page.at(-1)
-      page = await due.find({ limit, ...until, ...(after === undefined ? {} : { after }) })
-      // One after the other: those of a shard wait for each other anyway, and order is kept.
-      for (const intent of page) {
-        if (signal.aborted) break
-        counts[await decide(due, event, intent, until)]++
-      }
-    }
-  } finally {
+/** Of a worker that meets a server that is away, in milliseconds. */
+const LONGEST_PAUSE = 5000
+
+/** How long the making of an event may take, in milliseconds: one that hangs must not hold up those behind it. */
+const EVENT_WITHIN = 30_000
+
+interface RoundSettings {
+  readonly due: RedisDue
+  readonly event: DueWorkerOptions['event']
+  readonly limit: number
+  readonly lag: number
+  readonly clock: Clock
+  readonly aside: UndecidedIntents
+}
+
+type Counts = { -readonly [Name in keyof Decided]: number }
+
+class Rounds {
+  readonly #settings: RoundSettings
+
+  constructor(settings: RoundSettings) {
+    this.#settings = settings
+  }
+
+  async run(signal: AbortSignal): Promise<Decided> {
+    const { due, lag, clock, aside } = this.#settings
+    const counts: Counts = { enqueued: 0, already: 0, suppressed: 0, other: 0, failed: 0 }
+    const until = lag === 0 ? {} : { cutoff: new Date(clock.now() - lag) }
+    const shards = await Promise.allSettled(due.shards.map((shard) => this.#through(shard, until, counts, signal)))
     if (Object.values(counts).some((count) => count > 0)) {
       telemetry['due.decided'].publish({ due: due.name, ...counts })
     }
+    const failed = shards.find((shard) => shard.status === 'rejected')
+    if (failed !== undefined) throw failed.reason
+    aside.forgetOthers()
+    return counts
   }
-  return counts
+
+  async #through(shard: Shard, until: { cutoff?: Date }, counts: Counts, signal: AbortSignal): Promise<void> {
+    const { due, limit, aside } = this.#settings
+    for (let page: readonly Intent[] = [], first = true; !signal.aborted; first = false) {
+      if (!first && page.length < limit) return
+      const after = page.at(-1)
+      page = await due.find({ limit, ...until, ...(after === undefined ? {} : { after }) }, [shard])
+      // One after the other: those of a shard wait for each other anyway, and order is kept.
+      for (const intent of page) {
+        if (signal.aborted) return
+        counts[aside.has(intent) ? 'failed' : await this.#decide(intent, until)]++
+      }
+    }
+  }
+
+  async #decide(intent: Intent, until: { cutoff?: Date }): Promise<keyof Decided> {
+    const { due, event, aside, clock } = this.#settings
+    let made: Message | undefined
+    try {
+      made = await withDeadline((async () => event(intent))(), EVENT_WITHIN, clock, () => {
+        throw new WaybillError('TIMEOUT', `no event was made within ${EVENT_WITHIN} ms`)
+      })
+      const { outcome } = await due.decide(intent, made, until)
+      aside.clear(intent)
+      if (outcome === 'enqueued' || outcome === 'suppressed') return outcome
+      return outcome === 'already-enqueued' ? 'already' : 'other'
+    } catch (error) {
+      // Redis is away, or takes nothing: no intent is to blame, and none of this shard can be decided.
+      if (made !== undefined && classify(error) === 'down') throw error
+      aside.put(intent, error)
+      return 'failed'
+    }
+  }
 }
 
-async function decide(
-  due: RedisDue,
-  event: DueWorkerOptions['event'],
-  intent: Intent,
-  until: { cutoff?: Date },
-): Promise<keyof Decided> {
-  let made: Message
-  try {
-    made = await event(intent)
-  } catch (error) {
-    const message = `no event could be made of an intent, which stays as it is: ${errorSummary(error)}`
-    telemetry.warning.publish({ where: due.name, message })
-    return 'failed'
+/** Warnings of one round; the others are in the count of `due.decided`. */
+const REPORTED_AT_MOST = 10
+
+/** Intents that could not be decided, by id and time. They stay where they are; this is when to try them again. */
+class UndecidedIntents {
+  readonly #due: string
+  readonly #clock: Clock
+  #waiting = new Map<string, { readonly failures: number; readonly until: number }>()
+  /** Those of this round. */
+  #seen = new Set<string>()
+  #reported = 0
+  readonly #pause = backoff({ min: 1000, max: 60_000, jitter: 0 }, 'due worker')
+
+  constructor(due: string, clock: Clock) {
+    this.#due = due
+    this.#clock = clock
   }
-  const { outcome } = await due.decide(intent, made, until)
-  if (outcome === 'enqueued' || outcome === 'suppressed') return outcome
-  return outcome === 'already-enqueued' ? 'already' : 'other'
+
+  /** Whether it is not its time yet. */
+  has(intent: Intent): boolean {
+    const name = nameOf(intent)
+    const known = this.#waiting.get(name)
+    if (known === undefined) return false
+    this.#seen.add(name)
+    return known.until > this.#clock.monotonic()
+  }
+
+  put(intent: Intent, error: unknown): void {
+    const name = nameOf(intent)
+    const failures = (this.#waiting.get(name)?.failures ?? 0) + 1
+    this.#waiting.set(name, { failures, until: this.#clock.monotonic() + this.#pause(failures) })
+    this.#seen.add(name)
+    if (failures > 1 || ++this.#reported > REPORTED_AT_MOST) return
+    const message = `intent ${JSON.stringify(intent.id)} cannot be decided and stays as it is; it is tried again now and then: ${errorSummary(error)}`
+    telemetry.warning.publish({ where: this.#due, message })
+  }
+
+  clear(intent: Intent): void {
+    this.#waiting.delete(nameOf(intent))
+  }
+
+  /** After a whole round: what was not seen in it was decided elsewhere, moved or taken back. */
+  forgetOthers(): void {
+    for (const name of this.#waiting.keys()) if (!this.#seen.has(name)) this.#waiting.delete(name)
+    this.#seen = new Set()
+    this.#reported = 0
+  }
+}
+
+function nameOf({ id, at }: Intent): string {
+  return `${at.getTime()} ${id}`
 }

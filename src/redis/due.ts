@@ -8,7 +8,7 @@ import {
   WaybillError,
   wholeNumber,
 } from '../core/index.ts'
-import { listOf, numberOf, type RedisArg, type RedisScript, textOf } from '../drivers/redis/redis.ts'
+import { listOf, numberOf, type RedisArg, type RedisReply, type RedisScript, textOf } from '../drivers/redis/redis.ts'
 import { checkSameSlot } from '../drivers/redis/slot.ts'
 import type { EnqueueOptions } from '../store/store.ts'
 import { DueWorker, type DueWorkerOptions } from './due-worker.ts'
@@ -31,7 +31,7 @@ export interface DueOptions {
   remember?: Duration
 }
 
-/** Something that is to be told when its time has come. */
+/** An event that is to be published when its time has come. */
 export interface Intent {
   readonly id: string
   readonly at: Date
@@ -69,7 +69,7 @@ export class RedisDue {
   }
 
   /**
-   * Writes down what is to be told at a time: in the unit of work whose other commands make it necessary, or at once.
+   * Records what is to be published at a time: in the unit of work whose other commands make it necessary, or at once.
    * Recorded again it moves to the new time.
    */
   record(tx: RedisTx, intent: Intent): Promise<void>
@@ -80,7 +80,7 @@ export class RedisDue {
     await this.#write(tx, 'due-record', outboxScripts.dueRecord, id, [id, String(at.getTime())])
   }
 
-  /** Moves an intent. Answers whether there was one; within a unit of work that is not known. */
+  /** Moves an intent. Returns whether there was one; within a unit of work that is not known. */
   reschedule(tx: RedisTx, intent: Intent): Promise<undefined>
   reschedule(intent: Intent): Promise<boolean>
   async reschedule(...given: unknown[]): Promise<boolean | undefined> {
@@ -89,7 +89,7 @@ export class RedisDue {
     return await this.#write(tx, 'due-reschedule', outboxScripts.dueReschedule, id, [id, String(at.getTime())])
   }
 
-  /** Takes an intent back. Answers whether there was one; within a unit of work that is not known. */
+  /** Takes an intent back. Returns whether there was one; within a unit of work that is not known. */
   cancel(tx: RedisTx, id: string): Promise<undefined>
   cancel(id: string): Promise<boolean>
   async cancel(...given: unknown[]): Promise<boolean | undefined> {
@@ -98,8 +98,8 @@ export class RedisDue {
   }
 
   /**
-   * Says that nothing is to be told: whoever decides the intent from now on suppresses it, also when it is recorded
-   * later. Answers whether it was still to be decided; within a unit of work that is not known.
+   * Says that nothing is published: whoever decides the intent from now on suppresses it, also when it is recorded
+   * later. Returns whether it was still to be decided; within a unit of work that is not known.
    */
   revoke(tx: RedisTx, id: string): Promise<undefined>
   revoke(id: string): Promise<boolean>
@@ -110,20 +110,16 @@ export class RedisDue {
   }
 
   /** Intents that are due, the earliest first. `cutoff`: only those due until then; never any that are not due yet. */
-  async find(options: { limit?: number; cutoff?: Date; after?: Intent } = {}): Promise<readonly Intent[]> {
+  async find(
+    options: { limit?: number; cutoff?: Date; after?: Intent } = {},
+    shards: readonly Shard[] = this.shards,
+  ): Promise<readonly Intent[]> {
     checkOptions('find', options, { limit: true, cutoff: true, after: true })
     const limit = wholeNumber('find: limit', options.limit ?? 100, { max: 10_000 })
     const after = options.after === undefined ? ['', ''] : [String(options.after.at.getTime()), options.after.id]
     const args = [cutoffOf('find', options.cutoff), String(limit), ...after]
-    const found = await Promise.all(this.#outbox.shards.all.map((shard) => shard.run(outboxScripts.dueFind, args)))
-    const intents = found.flatMap((reply) => {
-      const cells = listOf(reply)
-      return Array.from({ length: cells.length / 2 }, (_, i) => ({
-        id: textOf(cells[i * 2]),
-        at: new Date(numberOf(cells[i * 2 + 1])),
-      }))
-    })
-    return intents.sort(byTime).slice(0, limit)
+    const found = await Promise.all(shards.map((shard) => shard.run(outboxScripts.dueFind, args)))
+    return found.flatMap(intentsOf).sort(byTime).slice(0, limit)
   }
 
   /**
@@ -159,11 +155,16 @@ export class RedisDue {
     const marker = this.#revokedBy?.(id)
     const more = marker === undefined ? [] : [shard.store.client.keyPrefix + marker]
     checkSameSlot('redisDue: revokedBy', [shard.base, ...more])
-    const args = [id, String(at.getTime()), cutoffOf('decide', cutoff), ...enqueueArgs([entry])]
+    const args = [id, String(at.getTime()), cutoffOf('decide', cutoff), String(more.length), ...enqueueArgs([entry])]
     const [outcome, time] = listOf(await shard.write(outboxScripts.dueDecide, args, more))
     const found = textOf(outcome) as DueOutcome
-    if (found === 'enqueued') this.#outbox.committed(1, 0)
+    if (found === 'enqueued') this.#outbox.committed(shard, [entry])
     return { outcome: found, at: textOf(time) === '' ? undefined : new Date(numberOf(time)), eventId }
+  }
+
+  /** Where the intents are: a worker asks each by itself. */
+  get shards(): readonly Shard[] {
+    return this.#outbox.shards.all
   }
 
   /** A worker that decides what is due, again and again. */
@@ -176,9 +177,9 @@ export class RedisDue {
     checkOptions('clean', options, { retention: true, limit: true })
     const limit = wholeNumber('clean: limit', options.limit ?? 1000, { max: 100_000 })
     let count = 0
-    for (const shard of this.#outbox.shards.all) {
+    await this.#outbox.shards.each(async (shard) => {
       if (count < limit) count += numberOf(await shard.run(outboxScripts.dueClean, [String(limit - count)]))
-    }
+    })
     return count
   }
 
@@ -195,7 +196,8 @@ export class RedisDue {
   ): Promise<boolean | undefined> {
     if (tx === undefined) return numberOf(await this.#shardOf(id).write(script, args)) > 0
     const unit = unitOf(tx)
-    unit.add({ step, keys: [this.#outbox.shards.forUnit(unit, id, id).base], args })
+    const { base, touched } = this.#outbox.shards.forUnit(unit, id, id)
+    unit.add({ step, base, keys: touched.due, args })
     return undefined
   }
 }
@@ -208,6 +210,18 @@ export function redisDue(options: DueOptions): RedisDue {
 /** The id of the event that an intent becomes: the same whenever, and by whomever, it is decided. */
 export function dueEventId(id: string, at: Date): string {
   return nameUuid(3, DUE_EVENTS, `${id}|${at.getTime()}`)
+}
+
+/** The furthest time of a Date. */
+const FURTHEST = 8.64e15
+
+function intentsOf(reply: RedisReply): Intent[] {
+  const cells = listOf(reply)
+  return Array.from({ length: cells.length / 2 }, (_, i) => {
+    // A score that somebody else has written may be no time at all.
+    const at = Math.max(-FURTHEST, Math.min(numberOf(cells[i * 2 + 1]), FURTHEST))
+    return { id: textOf(cells[i * 2]), at: new Date(at) }
+  })
 }
 
 function byTime(a: Intent, b: Intent): number {

@@ -8,7 +8,7 @@ const AT_ONCE = 500
 
 export interface LeaseSettings {
   readonly redis: RedisCommands
-  /** How long a mark lasts without being renewed, in milliseconds. */
+  /** How long a claim lasts without being renewed, in milliseconds. */
   readonly lease: number
   readonly clock: Clock
 }
@@ -19,26 +19,88 @@ interface HeldClaim {
   since: number
 }
 
+interface AbandonedClaim {
+  readonly mark: string
+  readonly token: string
+  /** How often the server has answered that it is given up, or not there. */
+  answered: number
+}
+
+/** How often what could not be given up is tried again, in milliseconds. */
+const GIVE_UP_EVERY = 1000
+/** A server that hung may set a claim after it was released: so it is released a second time. */
+const ANSWERS_WANTED = 2
+
 /**
- * Keeps the marks of messages alive while their handlers run. A mark that is gone is not fought for: the commit will
- * find that out, and change nothing.
+ * Keeps the claims of messages alive while their handlers run. A lost claim is not fought for: the commit will
+ * find that out, and change nothing. What could not be given up, because nobody answered, is given up as soon as somebody
+ * does: this process lives, and nobody should wait for it as for one that is dead.
  */
 export class Leases {
   readonly #settings: LeaseSettings
   readonly #held = new Map<string, HeldClaim>()
+  /** By mark and token: a mark may be abandoned under two, and nobody knows which of them the server has. */
+  readonly #abandoned = new Map<string, AbandonedClaim>()
   #renewal: Task<void> | undefined
+  #givingUp: Task<void> | undefined
 
   constructor(settings: LeaseSettings) {
     this.#settings = settings
   }
 
   hold(mark: string, token: string): void {
+    this.#abandoned.delete(nameOf(mark, token))
     this.#held.set(mark, { token, since: this.#settings.clock.monotonic() })
     if (this.#renewal === undefined) this.#start()
   }
 
   release(mark: string): void {
     this.#held.delete(mark)
+  }
+
+  /** The claim may be there under this token, and nobody will use it. Returns whether it is the first such one. */
+  abandon(mark: string, token: string): boolean {
+    this.#held.delete(mark)
+    this.#abandoned.set(nameOf(mark, token), { mark, token, answered: 0 })
+    if (this.#givingUp !== undefined) return false
+    this.#startGivingUp()
+    return true
+  }
+
+  /** Whether a claim is one that this process has abandoned. */
+  isAbandoned(mark: string, token: string): boolean {
+    return this.#abandoned.has(nameOf(mark, token))
+  }
+
+  async #giveUp(): Promise<void> {
+    const all = [...this.#abandoned]
+    for (let from = 0; from < all.length; from += AT_ONCE) {
+      const part = all.slice(from, from + AT_ONCE)
+      const marks = part.map(([, { mark }]) => mark)
+      const tokens = part.map(([, { token }]) => token)
+      await this.#settings.redis.script(scripts.release, marks, tokens)
+      for (const [name, one] of part) {
+        if (++one.answered >= ANSWERS_WANTED && this.#abandoned.get(name) === one) this.#abandoned.delete(name)
+      }
+    }
+  }
+
+  /** It goes on until nothing is left. */
+  #startGivingUp(): void {
+    const giveUp = new Task<void>({
+      name: 'inbox: give up',
+      every: GIVE_UP_EVERY,
+      run: async () => {
+        await this.#giveUp()
+        if (this.#abandoned.size > 0) return
+        if (this.#givingUp === giveUp) this.#givingUp = undefined
+        giveUp.stop().catch(() => {})
+      },
+      backoff: { min: GIVE_UP_EVERY, max: GIVE_UP_EVERY, jitter: 0 },
+      clock: this.#settings.clock,
+    })
+    this.#givingUp = giveUp
+    giveUp.start().catch(() => {})
   }
 
   /** Renews what has not been renewed lately: short work is over before that, and costs nothing. */
@@ -62,9 +124,10 @@ export class Leases {
   /** Renews no more. */
   async close(): Promise<void> {
     this.#held.clear()
-    const renewal = this.#renewal
-    this.#renewal = undefined
-    await renewal?.stop()
+    this.#abandoned.clear()
+    const tasks = [this.#renewal, this.#givingUp]
+    this.#renewal = this.#givingUp = undefined
+    await Promise.all(tasks.map((task) => task?.stop()))
   }
 
   /** It goes on until the store is stopped: short pauses between messages are no reason to begin anew. */
@@ -83,4 +146,8 @@ export class Leases {
     })
     this.#renewal.start().catch(() => {})
   }
+}
+
+function nameOf(mark: string, token: string): string {
+  return `${token}\n${mark}`
 }

@@ -30,11 +30,11 @@ import {
   type Once,
   once,
 } from '../store/inbox.ts'
-import { answersOf, type CallsInFlight, Together } from './call-batcher.ts'
+import { CallBatcher, type CallsInFlight, repliesOf } from './call-batcher.ts'
 import { partlyApplied, refusalText } from './commit.ts'
 import { Leases } from './inbox-leases.ts'
 import { scripts } from './scripts.ts'
-import { type Ending, type RedisTx, type Unit, unitOf } from './unit.ts'
+import { type RedisTx, type Unit, type UnitEnd, unitOf } from './unit.ts'
 
 /**
  * Longer than what a group gives again by itself takes. Every message is remembered for so long, so that it is memory
@@ -49,7 +49,7 @@ export interface RedisInboxOptions {
   /** How long the right to handle a message lasts when whoever has it dies; work renews it. Default 30 s. */
   lease?: Duration
   /**
-   * The part of the mark's name that tells messages apart. Default: subscriber, source and id. In a router it is given
+   * The part of the claim's key that is the message's. Default: subscriber, source and id. In a router it is given
    * the whole message too; what is the same for all stores is the option `key` of `transactional` and `inbox`.
    */
   key?: (message: InboxKey) => string
@@ -65,15 +65,15 @@ export interface InboxSettings {
 }
 
 /** Whether a message is new. */
-interface Asked {
+interface ClaimRequest {
   readonly mark: string
   readonly token: string
 }
 
 /**
- * What was handled. A message has a mark: `processing` and a token while somebody handles it, with a short expiry that
+ * What was handled. A message has a claim: `processing` and a token while somebody handles it, with a short expiry that
  * work renews; `done`, written with the work itself, for the retention. So a crash between the two loses nothing: the
- * mark runs out, and the message is handled.
+ * claim expires, and the message is handled.
  */
 export class RedisInbox implements Inbox<RedisTx> {
   readonly name: string
@@ -82,7 +82,7 @@ export class RedisInbox implements Inbox<RedisTx> {
   readonly #lease: number
   readonly #keyOf: (message: InboxKey) => string
   readonly #leases: Leases
-  readonly #receiving: Together<Asked, RedisReply>
+  readonly #receiving: CallBatcher<ClaimRequest, RedisReply>
 
   constructor(settings: InboxSettings, options: RedisInboxOptions = {}) {
     checkOptions('inbox', options, { retention: true, lease: true, key: true })
@@ -92,15 +92,15 @@ export class RedisInbox implements Inbox<RedisTx> {
     this.#lease = wholeNumber('inbox.lease', Math.round(milliseconds(options.lease ?? '30s')), { min: 100 })
     this.#keyOf = options.key ?? defaultKey
     this.#leases = new Leases({ redis: settings.redis, lease: this.#lease, clock: settings.clock })
-    this.#receiving = new Together(async (asked) => {
+    this.#receiving = new CallBatcher(async (asked) => {
       const marks = asked.map(({ mark }) => mark)
       const tokens = asked.map(({ token }) => token).join('\n')
-      return answersOf(await settings.redis.script(scripts.receive, marks, [String(this.#lease), tokens]))
+      return repliesOf(await settings.redis.script(scripts.receive, marks, [String(this.#lease), tokens]))
     }, settings.line)
   }
 
   /**
-   * `new` when the right to handle it is ours now. It is given up when `signal` aborts: whoever was told to give up must
+   * `new` when the right to handle it is ours now. It is given up when `signal` aborts: whoever was asked to stop must
    * not keep others waiting, and can no longer commit.
    */
   receive(tx: RedisTx, message: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
@@ -109,8 +109,16 @@ export class RedisInbox implements Inbox<RedisTx> {
       const unit = unitOf(tx)
       if (unit.marks.includes(mark)) return Promise.resolve('done')
       signal?.throwIfAborted()
-      const answered = (reply: RedisReply) => (reply === 1 ? this.#hold(unit, mark, signal) : heldBy(mark, reply))
+      const answered = (reply: RedisReply) => {
+        if (reply === 1) return this.#hold(unit, mark, signal)
+        if (!Array.isArray(reply) && this.#leases.isAbandoned(mark, textOf(reply))) {
+          return this.#takeBack(textOf(reply), mark, () => this.receive(tx, message, signal))
+        }
+        return heldBy(mark, reply)
+      }
       const failed = (error: unknown): never => {
+        // Without a reply the claim may be there, and nobody uses it.
+        if (!(error instanceof RedisError)) this.#abandon(mark, unit.token)
         throw refusal(mark, error)
       }
       return this.#receiving.ask({ mark, token: unit.token }, mark.length, answered, failed)
@@ -119,7 +127,13 @@ export class RedisInbox implements Inbox<RedisTx> {
     }
   }
 
-  /** The mark is ours. When all is over meanwhile it must not be left behind. */
+  /** It is of this process, and of nobody who works on it any more. */
+  async #takeBack(token: string, mark: string, again: () => Promise<InboxAnswer>): Promise<InboxAnswer> {
+    await this.#settings.redis.script(scripts.release, [mark], [token])
+    return await again()
+  }
+
+  /** The claim is ours. When all is over meanwhile it must not be left behind. */
   #hold(unit: Unit, mark: string, signal: AbortSignal | undefined): InboxAnswer | Promise<InboxAnswer> {
     const release = () => this.#release(unit, mark)
     try {
@@ -157,7 +171,7 @@ export class RedisInbox implements Inbox<RedisTx> {
 
   /**
    * Forgets a message, so that it is handled again when it is given again. For people: after work that was applied in
-   * part has been put right. Answers whether there was something to forget.
+   * part has been put right. Returns whether there was something to forget.
    */
   async forget(message: InboxKey): Promise<boolean> {
     return (await this.#settings.redis.command(['del', this.#markOf(message)])) === 1
@@ -167,20 +181,26 @@ export class RedisInbox implements Inbox<RedisTx> {
     await this.#leases.close()
   }
 
-  #ended(unit: Unit, mark: string, ending: Ending): void | Promise<void> {
+  #ended(unit: Unit, mark: string, ending: UnitEnd): void | Promise<void> {
     if (ending !== 'committed') return this.#release(unit, mark)
     this.#leases.release(mark)
   }
 
-  /** Whoever comes next need not wait for the lease to run out. When it cannot be told, he does. */
+  /** Whoever comes next need not wait for the lease to run out. */
   async #release(unit: Unit, mark: string): Promise<void> {
     this.#leases.release(mark)
     try {
       await this.#settings.redis.script(scripts.release, [mark], [unit.token])
     } catch (error) {
-      const message = `a mark could not be given up and lasts for ${this.#lease} ms: ${errorSummary(error)}`
-      telemetry.warning.publish({ where: `inbox ${this.name}`, message })
+      this.#abandon(mark, unit.token, error)
     }
+  }
+
+  /** Reported once for as long as Redis does not respond, however many claims it is. */
+  #abandon(mark: string, token: string, error?: unknown): void {
+    if (!this.#leases.abandon(mark, token) || error === undefined) return
+    const message = `claims could not be given up; they are as soon as Redis responds, or end by themselves in ${this.#lease} ms: ${errorSummary(error)}`
+    telemetry.warning.publish({ where: `inbox ${this.name}`, message })
   }
 
   #markOf(message: InboxKey): string {
@@ -189,12 +209,12 @@ export class RedisInbox implements Inbox<RedisTx> {
     if (typeof key === 'string' && key !== '') return this.#settings.own(`inbox:${key}`)
     throw new WaybillError(
       'INVALID_OPTION',
-      `inbox: key: ${describe(key)} is not a name; answer text that is not empty`,
+      `inbox: key: ${describe(key)} is not a name; return text that is not empty`,
     )
   }
 }
 
-/** The mark is not ours: what it holds says what became of the message. */
+/** The claim is not ours: its value says what became of the message. */
 function heldBy(mark: string, reply: RedisReply): InboxAnswer {
   if (Array.isArray(reply)) throw refusal(mark, new RedisError(refusalText(textOf(reply[0]))))
   const held = textOf(reply)
@@ -211,13 +231,13 @@ function refusal(mark: string, error: unknown): unknown {
 }
 
 function foreign(mark: string, cause?: unknown): WaybillError {
-  const text = `inbox: there is no mark of ours in the key of that name; remove it, or choose another tag: ${JSON.stringify(mark)}`
+  const text = `inbox: there is no claim of ours in the key of that name; remove it, or choose another tag: ${JSON.stringify(mark)}`
   return new WaybillError('WRONG_KEY_TYPE', text, cause === undefined ? undefined : { cause })
 }
 
 const LONGEST = 200
 
-/** What most marks begin with: a subscriber hears from the same source again and again. */
+/** What most claims begin with: a subscriber hears from the same source again and again. */
 let beginning = { subscriber: '', source: '', text: '' }
 
 /** As JSON, so that no two run into each other and people can read it; its hash when it is long. */

@@ -1,37 +1,40 @@
-import { errorSummary, type RawMessage, telemetry, uuidv7, Wakeup, WaybillError } from '../core/index.ts'
-import { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
-import { listOf, numberOf, type RedisArg, textOf } from '../drivers/redis/redis.ts'
-import { type Delivery, type Demand, Lease, RELEASE, type Session, type Settled, type Source } from '../flow/index.ts'
+import { errorSummary, type RawMessage, telemetry, Unavailable, uuidv7, Wakeup, WaybillError } from '../core/index.ts'
+import type { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
+import { listOf, numberOf, type RedisArg, RedisError, textOf } from '../drivers/redis/redis.ts'
+import { type Delivery, type Demand, Lease, RELEASE, type Session, type Settled, topicOf } from '../flow/index.ts'
 import { Quarantine } from '../outbox/quarantine.ts'
-import type { Reader, ReaderOptions } from '../outbox/reader.ts'
+import type { ReaderOptions } from '../outbox/reader.ts'
+import { rowOf } from './admin-filter.ts'
+import type { GaugeLeader } from './gauge-leader.ts'
 import type { Hints } from './outbox.ts'
-import { idOf, messageOf, wordsOf } from './row.ts'
+import { createdOf, idOf, messageOf, wordsOf } from './row.ts'
 import { outboxScripts } from './scripts.ts'
-import type { Shard, Shards } from './shards.ts'
+import type { Shard } from './shards.ts'
 
-export interface OutboxDelivery extends Delivery {
-  readonly part: Part
+export interface RedisDelivery extends Delivery {
   readonly member: string
   /** Of the claim it came with: a second claim of the same entry has another. */
   readonly token: string
 }
 
-/** A shard over a connection of the session's own. */
-export interface Part {
-  readonly shard: Shard
-  readonly connection: ReconnectingRedis
-}
-
-export interface SessionSettings extends ReaderOptions {
+export interface OutboxLeaseSettings extends ReaderOptions {
   readonly name: string
+  /** The outbox, as telemetry names it. */
+  readonly table: string
+  /** Of the first shard only: which relay reports for the whole. */
+  readonly leader: GaugeLeader | undefined
+  /** The shard, as the outbox has it. */
+  readonly shard: Shard
   readonly hints: Hints
 }
 
 /** One script settles or renews at most so many: Redis does nothing else meanwhile. */
 const AT_ONCE = 1000
+/** How often what may have been claimed without our knowing is looked for, in milliseconds. */
+const RECOVER_EVERY = 1000
 
-interface Claimed {
-  readonly deliveries: readonly OutboxDelivery[]
+interface ClaimResult {
+  readonly deliveries: readonly RedisDelivery[]
   /** Milliseconds until there may be more. */
   readonly soonest: number
   readonly expired: boolean
@@ -40,37 +43,44 @@ interface Claimed {
 }
 
 /**
- * What one relay has claimed. Every claim has a token and a lease on the server's clock, which is renewed while work
- * goes on; settlements are fenced by both. Many sessions, here and on other machines, share an outbox: the claim is
- * what keeps an event from being in flight twice, whether a poll or a hint has led to it.
+ * What one relay has claimed of one shard. Every claim has a token and a lease on the server's clock, which is renewed
+ * while work goes on; settlements are fenced by both. Many sessions, here and on other machines, share a shard: the claim
+ * is what keeps an event from being in flight twice, whether a poll or a hint has led to it.
  */
-export class OutboxSession implements Session<OutboxDelivery> {
+export class OutboxSession implements Session<RedisDelivery> {
   readonly extendEvery: number
-  readonly #settings: SessionSettings
-  readonly #parts: readonly Part[]
+  readonly #settings: OutboxLeaseSettings
+  readonly #connection: ReconnectingRedis
+  /** The same shard over the session's own connection. */
+  readonly #shard: Shard
   readonly #token = uuidv7()
-  readonly #inHand = new Set<OutboxDelivery>()
+  readonly #unsettled = new Set<RedisDelivery>()
   readonly #lost = new AbortController()
   readonly #unhint: () => void
   /** Claimed, and nothing anybody could send. */
-  #bad: { delivery: Omit<OutboxDelivery, 'message'>; error: unknown }[] = []
+  #bad: { delivery: Omit<RedisDelivery, 'message'>; error: unknown }[] = []
   #claims = 0
   readonly #lease: Lease
   readonly #quarantine = new Quarantine()
-  /** Leases that ran out are left for when nothing is in hand. */
+  /** Expired leases are claimed only when nothing is unsettled. */
   #moreExpired = false
   /** Something may have come since the last claim began. */
   #hinted = false
   #soonest = Number.POSITIVE_INFINITY
+  /** How far the server's clock is from ours. */
+  #offset: number | undefined
+  #clockReported = false
+  #recovered = Number.NEGATIVE_INFINITY
   readonly #wakeup: Wakeup
 
-  constructor(settings: SessionSettings, parts: readonly Part[]) {
+  constructor(settings: OutboxLeaseSettings, connection: ReconnectingRedis) {
     this.#settings = settings
-    this.#parts = parts
+    this.#connection = connection
+    this.#shard = settings.shard.over(connection)
     this.#wakeup = new Wakeup(settings.clock)
     this.#lease = new Lease(settings.clock, settings.lease)
     this.extendEvery = settings.lease / 3
-    this.#unhint = settings.wake ? settings.hints.listen(() => this.#hint()) : () => {}
+    this.#unhint = settings.wake ? settings.hints.listen(settings.shard, () => this.#hint()) : () => {}
   }
 
   get lost(): AbortSignal {
@@ -83,47 +93,69 @@ export class OutboxSession implements Session<OutboxDelivery> {
     return false
   }
 
-  async take(demand: Demand): Promise<readonly OutboxDelivery[]> {
-    await this.#bury()
-    // What may have killed a relay goes out with nothing else in hand.
-    if (this.#lost.signal.aborted || (this.#quarantine.active && this.#inHand.size > 0)) return []
-    this.#hinted = false
-    const asked = this.#settings.clock.monotonic()
-    const { length } = this.#parts
-    const share = { count: Math.ceil(demand.count / length), bytes: Math.ceil(demand.bytes / length) }
-    const claims = await Promise.all(this.#parts.map((part) => this.#claim(part, share)))
-    const taken = claims.flatMap(({ deliveries }) => deliveries)
-    if (taken.length > 0) this.#lease.claimed(asked)
-    for (const delivery of taken) this.#inHand.add(delivery)
-    this.#soonest = asked + Math.min(...claims.map(({ soonest }) => soonest))
-    this.#judge(claims)
-    await this.#bury()
-    // Some were dead: what comes after them has not been looked at yet.
-    if (taken.length === 0 && claims.some(({ dead }) => dead > 0)) return this.take(demand)
-    return taken
+  now(): number {
+    return this.#offset === undefined ? 0 : this.#settings.clock.monotonic() + this.#offset
   }
 
-  async #claim(part: Part, { count, bytes }: Demand): Promise<Claimed> {
+  /** What those who look need to know: who reports for the outbox, and what time it is there. Work does not need it. */
+  async renewLook(): Promise<void> {
+    const { clock, leader } = this.#settings
+    try {
+      await leader?.renew(this.#shard.base, this.#connection)
+      const before = clock.monotonic()
+      const time = numberOf(await this.#shard.run(outboxScripts.time, []))
+      this.#offset = time - (before + clock.monotonic()) / 2
+    } catch {
+      // A server without memory refuses the leader's key, and must not cost the leases of what is being published.
+    }
+  }
+
+  async take(demand: Demand): Promise<readonly RedisDelivery[]> {
+    await this.#recover()
+    await this.#settleBad()
+    // What may have killed a relay goes out while nothing else is unsettled.
+    if (this.#lost.signal.aborted || (this.#quarantine.active && this.#unsettled.size > 0)) return []
+    this.#hinted = false
+    const asked = this.#settings.clock.monotonic()
+    const { deliveries, soonest, expired, moreExpired, dead } = await this.#claim(demand)
+    if (deliveries.length > 0) this.#lease.claimed(asked)
+    for (const delivery of deliveries) this.#unsettled.add(delivery)
+    this.#soonest = asked + soonest
+    this.#moreExpired = moreExpired
+    this.#quarantine.claimed({ expired, moreExpired })
+    await this.#settleBad()
+    // Some were dead: what comes after them has not been looked at yet.
+    return deliveries.length === 0 && dead > 0 ? this.take(demand) : deliveries
+  }
+
+  async #claim({ count, bytes }: Demand): Promise<ClaimResult> {
     const { lease, attempts, deadKey } = this.#settings
     const token = `${this.#token}:${++this.#claims}`
-    const expiredOnes = this.#quarantine.allowance(count, this.#inHand.size)
+    const expiredOnes = this.#quarantine.allowance(count, this.#unsettled.size)
     const args = [token, lease, count, bytes, attempts, expiredOnes, deadKey === 'continue' ? 1 : 0].map(String)
-    const answer = listOf(await part.shard.run(outboxScripts.claim, args))
-    const [soonest, more, dropped, dead, claimed] = answer
-    if (numberOf(dropped) > 0) this.#tellDropped(numberOf(dropped))
-    const buried = listOf(dead)
-    for (let i = 0; i < buried.length; i += 2) this.#tellExpired(textOf(buried[i]), numberOf(buried[i + 1]))
-    const deliveries: OutboxDelivery[] = []
+    const answer = listOf(
+      await this.#shard.run(outboxScripts.claim, args).catch((error: unknown) => {
+        // Without an answer it may have been done, and nobody would know of it before the leases run out.
+        if (!isRefusal(error)) this.#settings.shard.abandoned.set(token, this.#settings.clock.monotonic())
+        throw error
+      }),
+    )
+    const [soonest, more, dropped, dead, claimed, behind] = answer
+    this.#publishClock(numberOf(behind))
+    if (numberOf(dropped) > 0) this.#publishDropped(numberOf(dropped))
+    const given = listOf(dead)
+    for (let i = 0; i < given.length; i += 2) await this.#publishExpired(textOf(given[i]), numberOf(given[i + 1]))
+    const deliveries: RedisDelivery[] = []
     let expired = false
     const cells = listOf(claimed)
     for (let i = 0; i < cells.length; i += 4) {
       const member = textOf(cells[i])
       const body = cells[i + 3] as Buffer
-      const about = { part, member, token, attempts: numberOf(cells[i + 1]), size: body.length, key: undefined }
+      const about = { member, token, attempts: numberOf(cells[i + 1]), size: body.length, key: undefined }
       expired ||= textOf(cells[i + 2]) === '1'
       try {
         const message: RawMessage = messageOf(idOf(member), body)
-        deliveries.push({ ...about, key: message.key, message })
+        deliveries.push({ ...about, key: message.key, message, created: createdOf(member) })
       } catch (error) {
         this.#bad.push({ delivery: about, error })
       }
@@ -134,36 +166,45 @@ export class OutboxSession implements Session<OutboxDelivery> {
       soonest: wait < 0 ? Number.POSITIVE_INFINITY : wait,
       expired,
       moreExpired: textOf(more) === '1',
-      dead: buried.length,
+      dead: given.length,
     }
   }
 
-  #judge(claims: readonly Claimed[]): void {
-    this.#moreExpired = claims.some(({ moreExpired }) => moreExpired)
-    const expired = claims.some((claim) => claim.expired)
-    this.#quarantine.claimed({ expired, moreExpired: this.#moreExpired })
+  /**
+   * Gives back, uncharged, what this process claimed and cannot settle: claims whose answer was lost, and sessions that
+   * ended while nobody answered. For as long as a lease, since a server that hung may run a claim late.
+   */
+  async #recover(): Promise<void> {
+    const { clock, lease, shard } = this.#settings
+    const { abandoned } = shard
+    const now = clock.monotonic()
+    if (abandoned.size === 0 || now - this.#recovered < RECOVER_EVERY) return
+    const tokens = [...abandoned]
+    await this.#shard.run(
+      outboxScripts.recover,
+      tokens.map(([token]) => token),
+    )
+    this.#recovered = now
+    for (const [token, since] of tokens) if (now - since > lease) abandoned.delete(token)
   }
 
   /** Until a hint, until something is due, until `ms` or `signal`. */
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     const { clock } = this.#settings
     const { active } = this.#quarantine
-    if (active ? this.#inHand.size === 0 : this.#hinted) return
+    if (active ? this.#unsettled.size === 0 : this.#hinted) return
     const limit = active ? ms : Math.min(ms, Math.max(0, this.#soonest - clock.monotonic()))
     await this.#wakeup.pause(limit, signal)
   }
 
-  async settle(batch: readonly Settled<OutboxDelivery>[]): Promise<number> {
-    let stale = batch.filter(([{ token }]) => !this.#isOurs(token)).length
-    for (const part of this.#parts) {
-      const here = batch.filter(([delivery]) => delivery.part === part)
-      for (let from = 0; from < here.length; from += AT_ONCE) {
-        stale += await this.#settle(part, here.slice(from, from + AT_ONCE))
-      }
-    }
-    for (const [delivery] of batch) this.#inHand.delete(delivery)
-    this.#quarantine.settled(this.#inHand.size)
-    if (this.#inHand.size === 0) {
+  async settle(batch: readonly Settled<RedisDelivery>[]): Promise<number> {
+    const ours = batch.filter(([{ token }]) => this.#isOurs(token))
+    let stale = batch.length - ours.length
+    for (let from = 0; from < ours.length; from += AT_ONCE)
+      stale += await this.#settle(ours.slice(from, from + AT_ONCE))
+    for (const [delivery] of batch) this.#unsettled.delete(delivery)
+    this.#quarantine.settled(this.#unsettled.size)
+    if (this.#unsettled.size === 0) {
       if (this.#quarantine.active) this.#wakeup.wake()
       if (this.#moreExpired) this.#hint()
     }
@@ -172,52 +213,62 @@ export class OutboxSession implements Session<OutboxDelivery> {
     return stale
   }
 
-  async #settle(part: Part, batch: readonly Settled<Omit<OutboxDelivery, 'message'>>[]): Promise<number> {
+  async #settle(batch: readonly Settled<Omit<RedisDelivery, 'message'>>[]): Promise<number> {
     const { deletes, deadKey } = this.#settings
     const done = batch.filter(([, { kind }]) => kind === 'done')
     const others = batch.filter(([, { kind }]) => kind !== 'done')
     const args: RedisArg[] = [deletes ? '1' : '0', deadKey === 'continue' ? '1' : '0', String(done.length)]
     for (const [{ member, token }] of done) args.push(member, token)
     for (const [{ member, token }, settlement] of others) args.push(member, token, ...wordsOf(settlement))
-    return numberOf(await part.shard.run(outboxScripts.settle, args))
+    return numberOf(await this.#shard.run(outboxScripts.settle, args))
   }
 
-  async extend(deliveries: readonly OutboxDelivery[]): Promise<void> {
+  async extend(deliveries: readonly RedisDelivery[]): Promise<void> {
     const { lease } = this.#settings
     const asked = this.#lease.renewing()
-    for (const part of this.#parts) {
-      const here = deliveries.filter((delivery) => delivery.part === part)
-      for (let from = 0; from < here.length; from += AT_ONCE) {
-        const pairs = here.slice(from, from + AT_ONCE).flatMap(({ member, token }) => [member, token])
-        await part.shard.run(outboxScripts.extend, [String(lease), ...pairs])
-      }
+    for (let from = 0; from < deliveries.length; from += AT_ONCE) {
+      const pairs = deliveries.slice(from, from + AT_ONCE).flatMap(({ member, token }) => [member, token])
+      await this.#shard.run(outboxScripts.extend, [String(lease), ...pairs])
     }
     this.#quarantine.renewed(deliveries.length)
     this.#lease.renewed(asked, deliveries.length > 0)
+    await this.renewLook()
   }
 
-  /** What was not settled is given back: waiting for the end of its lease would cost it an attempt. */
+  /**
+   * What was not settled is given back: waiting for the end of its lease would cost it an attempt. Where nobody responds,
+   * the next session of this process does it.
+   */
   async close(): Promise<void> {
     this.#unhint()
     this.#wakeup.wake()
-    const left = [...this.#inHand].map((delivery) => [delivery, RELEASE] as const)
-    this.#inHand.clear()
+    const { shard, clock, leader } = this.#settings
+    const left = [...this.#unsettled, ...this.#bad.map(({ delivery }) => delivery as RedisDelivery)]
+    this.#unsettled.clear()
+    this.#bad = []
+    if (left.length > 0) shard.abandoned.set(this.#token, clock.monotonic())
     try {
-      if (!this.#lost.signal.aborted && left.length > 0) await this.settle(left).catch(() => {})
+      if (this.#lost.signal.aborted || left.length === 0) return
+      await this.settle(left.map((delivery) => [delivery, RELEASE] as const))
+      shard.abandoned.delete(this.#token)
+    } catch {
+      // As said above.
     } finally {
-      await Promise.all(this.#parts.map(({ connection }) => connection.close()))
+      if (!this.#lost.signal.aborted) await leader?.leave(this.#shard.base, this.#connection)
+      await this.#connection.close()
     }
   }
 
   /** Parked, each on its own account: the others flow. */
-  async #bury(): Promise<void> {
+  async #settleBad(): Promise<void> {
     while (this.#bad.length > 0) {
       const { delivery, error } = this.#bad[0]!
       const reason = errorSummary(error)
-      const stale = await this.#settle(delivery.part, [[delivery, { kind: 'dead', reason, error }]])
+      const stale = await this.#settle([[delivery, { kind: 'dead', reason, error }]])
       this.#bad.shift()
       const about = { type: '', id: idOf(delivery.member), reason, attempt: delivery.attempts + 1, tenant: undefined }
-      if (stale === 0) telemetry['message.dead'].publish({ flow: this.#settings.name, ...about })
+      const { name, table } = this.#settings
+      if (stale === 0) telemetry['message.dead'].publish({ flow: name, table, ...about })
     }
   }
 
@@ -230,15 +281,30 @@ export class OutboxSession implements Session<OutboxDelivery> {
     if (!this.#quarantine.active) this.#wakeup.wake()
   }
 
-  #tellExpired(member: string, attempt: number): void {
+  async #publishExpired(member: string, attempt: number): Promise<void> {
+    const { name, table } = this.#settings
     const error = new WaybillError('CRASHED', 'the relays that worked on it let their leases run out')
-    const about = { type: '', id: idOf(member), reason: errorSummary(error), attempt, tenant: undefined }
-    telemetry['message.dead'].publish({ flow: this.#settings.name, ...about })
+    const id = idOf(member)
+    const about = { type: '', id, reason: errorSummary(error), attempt, tenant: undefined }
+    // It is dead already: what cannot be looked up any more is left out.
+    const row = await rowOf([this.#shard], id).catch(() => undefined)
+    const more = row === undefined ? {} : aboutOf(() => messageOf(id, row.body))
+    telemetry['message.dead'].publish({ flow: name, table, ...about, ...more })
   }
 
-  #tellDropped(dropped: number): void {
+  /** Once for each time it goes back. */
+  #publishClock(behind: number): void {
+    if (behind > 0 && !this.#clockReported) {
+      const seconds = Math.round(behind / 1000)
+      const message = `the clock of Redis is ${seconds} s behind what it was: events that wait for a retry or their time wait by the new clock`
+      telemetry.warning.publish({ where: `outbox ${this.#settings.table}`, message })
+    }
+    this.#clockReported = behind > 0
+  }
+
+  #publishDropped(dropped: number): void {
     const counts = { restored: 0, dropped, released: 0, headed: 0 }
-    telemetry['outbox.repaired'].publish({ outbox: this.#settings.name, ...counts })
+    telemetry['outbox.repaired'].publish({ table: this.#settings.table, ...counts })
   }
 
   #lose(code: string, reason: string): void {
@@ -246,74 +312,17 @@ export class OutboxSession implements Session<OutboxDelivery> {
   }
 }
 
-export interface Readable {
-  readonly name: string
-  readonly shards: Shards
-  readonly hints: Hints
-}
-
-const KEYS_AT_ONCE = 500
-
-/**
- * A relay's part in reading the outbox. Relays compete: each claims what it takes, and of a key only the first can be
- * claimed, so that order is kept without an owner. All of them read all shards.
- */
-export class RedisReader implements Reader {
-  readonly #source: Source<OutboxDelivery>
-  #told: (() => void) | undefined
-
-  constructor(of: Readable, options: ReaderOptions) {
-    if (options.reader === 'owner') {
-      throw new WaybillError(
-        'INVALID_OPTION',
-        'Relay: reader: "owner" is not for an outbox on Redis: relays compete there, and order per key is kept; leave it out',
-      )
-    }
-    if (options.shards !== 1) {
-      throw new WaybillError(
-        'INVALID_OPTION',
-        `Relay: shards: ${options.shards} is not for an outbox on Redis: it has as many as the stores it was given; leave it out`,
-      )
-    }
-    this.#source = {
-      name: of.name,
-      features: { redelivers: true, holdsKeys: true },
-      open: () => open(of, options),
-    }
-    this.#told = () => {
-      const why = 'relays on Redis compete, and keep order per key'
-      telemetry['relay.reader'].publish({ table: of.name, reader: 'lease', shards: of.shards.all.length, why })
-    }
-  }
-
-  async share(): Promise<readonly Source[]> {
-    this.#told?.()
-    this.#told = undefined
-    return [this.#source as unknown as Source]
-  }
-
-  async close(): Promise<void> {}
-}
-
-async function open({ name, shards, hints }: Readable, options: ReaderOptions): Promise<OutboxSession> {
-  const timeout = Math.max(1000, options.lease / 3)
-  const parts: Part[] = shards.all.map((shard) => {
-    const connection = new ReconnectingRedis(shard.store.client, { timeout, name: `waybill-relay-${shard.store.tag}` })
-    return { connection, shard: shard.over(connection) }
-  })
+/** What a message says of itself, for telemetry. */
+function aboutOf(read: () => RawMessage) {
   try {
-    await Promise.all(parts.map(({ connection }) => connection.connection()))
-    if (options.deadKey === 'continue') await Promise.all(parts.map(openKeys))
-  } catch (error) {
-    await Promise.all(parts.map(({ connection }) => connection.close()))
-    throw error
+    const message = read()
+    return { type: message.type, tenant: message.tenant, topic: topicOf(message) }
+  } catch {
+    return {}
   }
-  return new OutboxSession({ ...options, name, hints }, parts)
 }
 
-/** Keys that an earlier relay has left waiting for their dead. */
-async function openKeys({ shard }: Part): Promise<void> {
-  while (numberOf(await shard.run(outboxScripts.open, [String(KEYS_AT_ONCE)])) > 0) {
-    // The next page.
-  }
+/** The server has answered that it does not do it. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof RedisError || (error instanceof Unavailable && error.cause instanceof RedisError)
 }

@@ -21,6 +21,8 @@ local function named_step(at)
   return step, at + 3 + keys + words
 end
 
+local asked = false
+
 local function commit(at, key, keys, marks, tries, count, types, token)
   for i = 1, marks do
     if redis.call('GET', KEYS[key + i]) ~= token then return { 'fenced', i } end
@@ -52,9 +54,11 @@ local function commit(at, key, keys, marks, tries, count, types, token)
     end
   end
 
-  if tries and marks > 0 then
-    local answer = redis.pcall('SET', KEYS[key + 1], token, 'KEEPTTL')
-    if answer.err then return { 'failed', 1, answer.err, '0' } end
+  if tries and not asked then
+    -- Writes nothing, and is refused where a write would be. Once it is not, nothing of this script is refused for memory.
+    local answer = redis.pcall('SETRANGE', KEYS[#KEYS], 0, '')
+    if type(answer) == 'table' and answer.err then return { 'failed', 1, answer.err, '0' } end
+    asked = true
   end
 
   local function failed(i, why, itself)
@@ -98,17 +102,17 @@ while at <= last do
   at, key = at + tonumber(words), key + keys
 end
 return all and 1 or units`,
-  'due-clean': `local due, revoked, forgotten = KEYS[1] .. ':due', KEYS[1] .. ':revoked', 0
+  'due-clean': `local due, revoked, forgotten = base .. ':due', base .. ':revoked', 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', revoked, '-inf', outbox_now(), 'LIMIT', 0, ARGV[1])) do
   if not redis.call('ZSCORE', due, id) then forgotten = forgotten + redis.call('ZREM', revoked, id) end
 end
 return forgotten`,
-  'due-decide': `local box, due, revoked, id = outbox_at(KEYS[1]), KEYS[1] .. ':due', KEYS[1] .. ':revoked', ARGV[1]
+  'due-decide': `local box, due, revoked, id = outbox_at(base), base .. ':due', base .. ':revoked', ARGV[1]
 local now = outbox_now()
 outbox_check(box)
 local marked = redis.call('ZSCORE', revoked, id)
 local at = redis.call('ZSCORE', due, id)
-local known = redis.call('HEXISTS', box.entries, ARGV[4]) == 1
+local known = redis.call('HEXISTS', box.entries, ARGV[5]) == 1
 if at and tonumber(at) ~= tonumber(ARGV[2]) then return { 'moved', at } end
 if known then
   redis.call('ZREM', due, id)
@@ -116,11 +120,11 @@ if known then
 end
 if not at then return { 'unknown', '' } end
 if tonumber(at) > math.min(tonumber(ARGV[3]) or now, now) then return { 'not-due', at } end
-if marked or (KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1) then
+if marked or (ARGV[4] == '1' and redis.call('EXISTS', KEYS[2]) == 1) then
   redis.call('ZREM', due, id)
   return { 'suppressed', at }
 end
-outbox_enqueue({ KEYS[1] }, { unpack(ARGV, 4) })
+outbox_enqueue({ base }, { unpack(ARGV, 5) })
 redis.call('ZREM', due, id)
 return { 'enqueued', at }`,
   'due-find': `local now = outbox_now()
@@ -128,7 +132,7 @@ local cutoff = math.min(tonumber(ARGV[1]) or now, now)
 local page, at, last = tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local found, offset = {}, 0
 repeat
-  local members = redis.call('ZRANGEBYSCORE', KEYS[1] .. ':due', at == '' and '-inf' or at, cutoff, 'WITHSCORES',
+  local members = redis.call('ZRANGEBYSCORE', base .. ':due', at == '' and '-inf' or at, cutoff, 'WITHSCORES',
     'LIMIT', offset, page)
   for i = 1, #members, 2 do
     local seen = at ~= '' and tonumber(members[i + 1]) == tonumber(at) and members[i] <= last
@@ -140,14 +144,14 @@ repeat
   offset = offset + page
 until #members < page * 2 or #found >= page * 2
 return found`,
-  'due-shared': `-- keys[1] base name; args: id and time (ms) of each. Answers how many were new. Recorded again it moves to the new time.
+  'due-shared': `-- keys[1] base name; args: id and time (ms) of each. Returns how many were new. Recorded again it moves to the new time.
 local function due_record(keys, args)
   local added = 0
   for i = 1, #args, 2 do added = added + redis.call('ZADD', keys[1] .. ':due', args[i + 1], args[i]) end
   return added
 end
 
--- keys[1] base name; args: id and time (ms) of each. Answers how many there were; what is unknown stays unknown.
+-- keys[1] base name; args: id and time (ms) of each. Returns how many there were; what is unknown stays unknown.
 local function due_reschedule(keys, args)
   local moved = 0
   for i = 1, #args, 2 do
@@ -159,14 +163,14 @@ local function due_reschedule(keys, args)
   return moved
 end
 
--- keys[1] base name; args: ids. Answers how many there were. Nothing will come of them.
+-- keys[1] base name; args: ids. Returns how many there were. Nothing will come of them.
 local function due_cancel(keys, args)
   local gone = 0
   for i = 1, #args do gone = gone + redis.call('ZREM', keys[1] .. ':due', args[i]) end
   return gone
 end
 
--- keys[1] base name; args: for how long it is remembered (ms), then ids. Answers how many are still to be decided.
+-- keys[1] base name; args: for how long it is remembered (ms), then ids. Returns how many are still to be decided.
 local function due_revoke(keys, args)
   local due, revoked, open = keys[1] .. ':due', keys[1] .. ':revoked', 0
   redis.call('ZCARD', due)
@@ -179,11 +183,11 @@ local function due_revoke(keys, args)
   end
   return open
 end`,
-  'outbox-act': `local box, now = outbox_at(KEYS[1]), outbox_now()
+  'outbox-act': `local box, now = outbox_at(base), outbox_now()
 local action, id = ARGV[1], ARGV[2]
 outbox_check(box)
-redis.call('HLEN', KEYS[1] .. ':audits')
-redis.call('HLEN', KEYS[1] .. ':audit-counts')
+redis.call('HLEN', base .. ':audits')
+redis.call('HLEN', base .. ':audit-counts')
 local touches = {
   rearm = 'dead', ['discard-dead'] = 'dead', ['discard-pending'] = 'ready scheduled leased held retrying',
   replay = 'published', ['replay-new'] = 'published',
@@ -218,17 +222,19 @@ for i = 4, #ARGV, width do
   end
 end
 if id == '' then id = string.format('%.0f', outbox_sequence(box, now)) end
-redis.call('HSETNX', KEYS[1] .. ':audits', id, string.format('%.0f ', now) .. ARGV[3])
-redis.call('HINCRBY', KEYS[1] .. ':audit-counts', id, changed)
+redis.call('HSETNX', base .. ':audits', id, string.format('%.0f ', now) .. ARGV[3])
+redis.call('HINCRBY', base .. ':audit-counts', id, changed)
 return { changed, id }`,
-  'outbox-audits': `return { redis.call('HGETALL', KEYS[1] .. ':audits'), redis.call('HGETALL', KEYS[1] .. ':audit-counts') }`,
-  'outbox-claim': `local box, now = outbox_at(KEYS[1]), outbox_now()
+  'outbox-audits': `return { redis.call('HGETALL', base .. ':audits'), redis.call('HGETALL', base .. ':audit-counts') }`,
+  'outbox-claim': `local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local token, lease, count, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local attempts, few, continues = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
 local claimed, dead, total, dropped, visited = {}, {}, 0, 0, 0
 -- Lua hands at most some thousand values to one call.
 local PAGE = 500
+-- Milliseconds.
+local CLOCK_STEP = 5000
 
 -- Gives an entry to the claimer; who calls it writes that down.
 local function lease_out(member, state, body, expired)
@@ -259,6 +265,32 @@ local function drop(set, member, state)
   dropped = dropped + 1
 end
 
+-- The clock has gone back, if numbers were given that it has not reached yet: they follow it. What was ready then is ready
+-- now, and a lease ends no later than one that begins now; only what waits for a retry or its time waits by the new clock.
+local behind = math.floor((tonumber(redis.call('GET', box.sequence) or 0) or 0) / 1000) - now
+if behind > CLOCK_STEP then
+  local from, to = '(' .. string.format('%.0f', now), string.format('%.0f', now + behind)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, from, to, 'LIMIT', 0, PAGE)) do
+    local state = outbox_state(box, member)
+    if state and state[S_STATE] == 'ready' then
+      state[S_DUE] = now
+      outbox_save(box, member, state)
+      redis.call('ZADD', box.pending, now, member)
+    end
+  end
+  local last = '(' .. string.format('%.0f', now + 2 * lease)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, last, '+inf', 'LIMIT', 0, PAGE)) do
+    local state = outbox_state(box, member)
+    if state and state[S_STATE] == 'leased' then
+      state[S_AT] = now + lease
+      outbox_save(box, member, state)
+      redis.call('ZADD', box.leased, state[S_AT], member)
+    end
+  end
+else
+  behind = 0
+end
+
 local full = false
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', now, 'LIMIT', 0, few)) do
   local state = outbox_state(box, member)
@@ -266,7 +298,7 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', now, 'LI
     drop(box.leased, member, state and state[S_STATE] == 'leased' and state)
   elseif state[S_ATTEMPTS] + 1 >= attempts then
     state[S_ATTEMPTS] = state[S_ATTEMPTS] + 1
-    outbox_bury(box, member, state, 'the relay that worked on it let its lease run out', continues, now)
+    outbox_mark_dead(box, member, state, 'the relay that worked on it let its lease run out', continues, now)
     dead[#dead + 1] = member
     dead[#dead + 1] = state[S_ATTEMPTS]
   elseif #claimed < count * 4 and fits(member) then
@@ -361,8 +393,8 @@ for set, from in pairs({ [box.pending] = '-inf', [box.leased] = '(' .. string.fo
   end
 end
 local more = redis.call('ZCOUNT', box.leased, '-inf', now) > 0 and '1' or '0'
-return { soonest, more, dropped, dead, claimed }`,
-  'outbox-clean': `local box, now = outbox_at(KEYS[1]), outbox_now()
+return { soonest, more, dropped, dead, claimed, behind }`,
+  'outbox-clean': `local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local old = redis.call('ZRANGEBYSCORE', box.sent, '-inf', now - tonumber(ARGV[1]), 'LIMIT', 0, ARGV[2])
 for _, member in ipairs(old) do
@@ -375,15 +407,17 @@ for _, member in ipairs(old) do
 end
 return #old`,
   'outbox-enqueue': `-- What is new of some events, in one call for each kind of write. Where each goes is as outbox_offer has it for one.
-local function outbox_add(box, args, from, to, sequence, now)
+local function outbox_add(box, args, from, to, sequence, now, known)
   local fresh, keys = {}, {}
   for i = from, to, 5 do
     if redis.call('HSETNX', box.entries, args[i], args[i + 4]) == 1 then
       fresh[#fresh + 1] = i
       if args[i + 2] == '1' then keys[#keys + 1] = args[i + 1] end
+    else
+      known[#known + 1] = (i - 1) / 5
     end
   end
-  if #fresh == 0 then return 0 end
+  if #fresh == 0 then return end
   local heads = {}
   if #keys > 0 then
     for n, head in ipairs(redis.call('HMGET', box.heads, unpack(keys))) do heads[keys[n]] = head end
@@ -412,19 +446,21 @@ local function outbox_add(box, args, from, to, sequence, now)
   redis.call('HSET', box.states, unpack(states))
   if #pending > 0 then redis.call('ZADD', box.pending, unpack(pending)) end
   if #held > 0 then redis.call('ZADD', box.held, unpack(held)) end
-  return #fresh
 end
 
 local function outbox_enqueue(keys, args)
   local box, now = outbox_at(keys[1]), outbox_now()
-  local count, added = #args / 5, 0
-  local sequence = outbox_sequence(box, now, count)
+  local known = {}
+  local sequence = outbox_sequence(box, now, #args / 5)
   -- Lua hands at most some thousand values to one call.
-  for from = 1, #args, 2500 do added = added + outbox_add(box, args, from, math.min(from + 2499, #args), sequence, now) end
-  return count - added
+  for from = 1, #args, 2500 do outbox_add(box, args, from, math.min(from + 2499, #args), sequence, now, known) end
+  return known
 end`,
-  'outbox-extend': `local box, now = outbox_at(KEYS[1]), outbox_now()
+  'outbox-extend': `local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
+-- A write that needs no memory: after it a server that is out of memory refuses nothing of this script, and what is being
+-- published stays ours.
+redis.call('ZREM', box.leased, '')
 local kept = 0
 for i = 2, #ARGV, 2 do
   local state = outbox_state(box, ARGV[i])
@@ -436,7 +472,7 @@ for i = 2, #ARGV, 2 do
   end
 end
 return kept`,
-  'outbox-list': `local box, now = outbox_at(KEYS[1]), outbox_now()
+  'outbox-list': `local box, now = outbox_at(base), outbox_now()
 local word, page, score, place = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local found, visited, more = {}, 0, '0'
 
@@ -485,7 +521,7 @@ repeat
   offset, visited = offset + page, visited + #members / 2
 until #members < page * 2 or more == '1'
 return { more, found }`,
-  'outbox-open': `local box, now = outbox_at(KEYS[1]), outbox_now()
+  'outbox-open': `local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 for _, key in ipairs(redis.call('SRANDMEMBER', box.blocked, ARGV[1])) do
   local head = redis.call('HGET', box.heads, key)
@@ -494,7 +530,28 @@ for _, key in ipairs(redis.call('SRANDMEMBER', box.blocked, ARGV[1])) do
   if state and state[S_STATE] == 'dead' then outbox_advance(box, key, now) end
 end
 return redis.call('SCARD', box.blocked)`,
-  'outbox-repair': `local box, now = outbox_at(KEYS[1]), outbox_now()
+  'outbox-recover': `local box, now = outbox_at(base), outbox_now()
+outbox_check(box)
+local wanted = {}
+for i = 1, #ARGV do wanted[ARGV[i]] = true end
+local given, PAGE = 0, 500
+local members = redis.call('ZRANGE', box.leased, 0, -1)
+for from = 1, #members, PAGE do
+  local ids = {}
+  for i = from, math.min(from + PAGE - 1, #members) do ids[#ids + 1] = outbox_id(members[i]) end
+  for n, packed in ipairs(redis.call('HMGET', box.states, unpack(ids))) do
+    local member, state = members[from + n - 1], outbox_unpacked(packed)
+    local token = state and state[S_STATE] == 'leased' and state[S_TOKEN]
+    if token and (wanted[token] or wanted[string.match(token, '^(.*):')]) then
+      outbox_leave(box, member, state)
+      state[S_AT], state[S_TOKEN] = now, false
+      outbox_offer(box, member, state, 'ready', math.min(state[S_DUE], now), now)
+      given = given + 1
+    end
+  end
+end
+return given`,
+  'outbox-repair': `local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local part, count, attempts, continues = ARGV[1], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local given_up = now - tonumber(ARGV[6])
@@ -603,7 +660,7 @@ else
   end
 end
 return { cursor, restored, dropped, released, headed }`,
-  'outbox-settle': `local box, now = outbox_at(KEYS[1]), outbox_now()
+  'outbox-settle': `local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local deletes, continues, done = ARGV[1] == '1', ARGV[2] == '1', tonumber(ARGV[3])
 local stale = 0
@@ -666,7 +723,7 @@ for i = last + 1, #ARGV, 6 do
     stale = stale + 1
   elseif kind == 'dead' then
     state[S_ATTEMPTS] = state[S_ATTEMPTS] + 1
-    outbox_bury(box, member, state, ARGV[i + 5], continues, now)
+    outbox_mark_dead(box, member, state, ARGV[i + 5], continues, now)
   else
     outbox_leave(box, member, state)
     state[S_AT], state[S_TOKEN] = now, false
@@ -705,7 +762,7 @@ end
 
 -- The first of so many new numbers. They follow the clock, so that they go on growing when the key was lost.
 local function outbox_sequence(box, now, count)
-  local sequence = math.max(tonumber(redis.call('GET', box.sequence) or 0) + 1, now * 1000)
+  local sequence = math.max((tonumber(redis.call('GET', box.sequence) or 0) or 0) + 1, now * 1000)
   redis.call('SET', box.sequence, string.format('%.0f', sequence + (count or 1) - 1))
   return sequence
 end
@@ -718,11 +775,16 @@ local function outbox_id(member)
   return string.sub(member, -ID_LENGTH)
 end
 
+-- The state of an entry; nil for none, and for what no script of ours has written: it would stop every script that meets it.
 local function outbox_unpacked(packed)
   if not packed then return nil end
   local good, state = pcall(cmsgpack.unpack, packed)
-  if good and type(state) == 'table' and type(state[S_STATE]) == 'string' then return state end
-  return nil
+  if not good or type(state) ~= 'table' or type(state[S_STATE]) ~= 'string' then return nil end
+  for i = S_ATTEMPTS, S_AT do
+    if type(state[i]) ~= 'number' then return nil end
+  end
+  if state[S_KEY] and type(state[S_KEY]) ~= 'string' then return nil end
+  return state
 end
 
 local function outbox_state(box, member)
@@ -842,7 +904,7 @@ local function outbox_is_head(box, member, state)
 end
 
 -- Parks an entry for a person. Its key waits, or goes on without it.
-local function outbox_bury(box, member, state, reason, continues, now)
+local function outbox_mark_dead(box, member, state, reason, continues, now)
   outbox_leave(box, member, state)
   state[S_STATE], state[S_ERROR], state[S_AT], state[S_TOKEN] = 'dead', reason, now, false
   outbox_save(box, member, state)
@@ -903,12 +965,12 @@ end
 local function outbox_expire(box, member, state, attempts, continues, now)
   state[S_ATTEMPTS] = state[S_ATTEMPTS] + 1
   state[S_ERROR] = 'the relay that worked on it let its lease run out'
-  if state[S_ATTEMPTS] >= attempts then return outbox_bury(box, member, state, state[S_ERROR], continues, now) end
+  if state[S_ATTEMPTS] >= attempts then return outbox_mark_dead(box, member, state, state[S_ERROR], continues, now) end
   outbox_leave(box, member, state)
   state[S_TOKEN] = false
   outbox_offer(box, member, state, 'retrying', now, now)
 end`,
-  'outbox-show': `local box = outbox_at(KEYS[1])
+  'outbox-show': `local box = outbox_at(base)
 local state = outbox_unpacked(redis.call('HGET', box.states, ARGV[1]))
 if not state then return {} end
 local member, word = outbox_member(state[S_SEQUENCE], ARGV[1]), state[S_STATE]
@@ -920,7 +982,7 @@ else
   score = redis.call('ZSCORE', box[set], member) or '0'
 end
 return { score, place, outbox_shown(box, member, state), redis.call('HGET', box.entries, ARGV[1]) or '' }`,
-  'outbox-stats': `local box, now = outbox_at(KEYS[1]), outbox_now()
+  'outbox-stats': `local box, now = outbox_at(base), outbox_now()
 local limit = tonumber(ARGV[1])
 local later = '(' .. string.format('%.0f', now)
 local due = redis.call('ZCOUNT', box.pending, '-inf', now)
@@ -943,7 +1005,11 @@ end
 local oldest = -1
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, '-inf', now, 'LIMIT', 0, 100)) do
   local state = outbox_state(box, member)
-  if state and state[S_STATE] ~= 'retrying' then oldest = math.max(oldest, now - state[S_CREATED]) end
+  if state and state[S_STATE] ~= 'retrying' then oldest = math.max(oldest, now - math.max(state[S_CREATED], state[S_DUE])) end
+end
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', '+inf', 'LIMIT', 0, 100)) do
+  local state = outbox_state(box, member)
+  if state then oldest = math.max(oldest, now - math.max(state[S_CREATED], math.min(now, state[S_DUE]))) end
 end
 return {
   due - retrying, scheduled, redis.call('ZCARD', box.retrying), redis.call('ZCARD', box.leased), held,
@@ -993,7 +1059,7 @@ end
 return all and 1 or answers`,
   'release': `local released = 0
 for i = 1, #KEYS do
-  if redis.call('GET', KEYS[i]) == ARGV[1] then released = released + redis.call('DEL', KEYS[i]) end
+  if redis.call('GET', KEYS[i]) == ARGV[i] then released = released + redis.call('DEL', KEYS[i]) end
 end
 return released`,
   'renew': `local lost = {}

@@ -4,17 +4,25 @@ import {
   type Message,
   milliseconds,
   type OptionNames,
-  telemetry,
+  startError,
   WaybillError,
 } from '../core/index.ts'
-import { numberOf } from '../drivers/redis/redis.ts'
+import { REFUSED_LOGIN } from '../drivers/redis/checks.ts'
+import { listOf, numberOf, type RedisReply } from '../drivers/redis/redis.ts'
 import type { OutboxReader, Reader, ReaderOptions } from '../outbox/reader.ts'
-import { checkEnqueueOptions, enqueueArguments, topicFunction } from '../store/enqueue.ts'
+import {
+  checkEnqueueOptions,
+  type Enqueued,
+  enqueueArguments,
+  publishEnqueued,
+  type Receipts,
+  topicFunction,
+} from '../store/enqueue.ts'
 import type { EnqueueOptions, Outbox, Store } from '../store/store.ts'
 import { RedisOutboxAdmin } from './admin.ts'
-import { Together } from './call-batcher.ts'
+import { CallBatcher } from './call-batcher.ts'
 import type { RedisInbox } from './inbox.ts'
-import { RedisReader } from './lease.ts'
+import { RedisReader } from './reader.ts'
 import { OutboxRepair, type RepairOptions } from './repair.ts'
 import { enqueueArgs, entryOf, type NewEntry } from './row.ts'
 import { outboxScripts } from './scripts.ts'
@@ -79,7 +87,7 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
   readonly #hints = new Hints()
   readonly #topicOf: (message: Message) => string
   /** What is enqueued on its own in one turn shares a script. */
-  readonly #alone: ReadonlyMap<Shard, Together<readonly NewEntry[], void>>
+  readonly #alone: ReadonlyMap<Shard, CallBatcher<readonly NewEntry[], void>>
 
   constructor(stores: readonly AnyRedisStore[], options: Omit<StoredOutboxOptions, 'kind'>, where: string) {
     const { name = 'outbox', topic } = options
@@ -91,7 +99,7 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
     this.#topicOf = topicFunction(topic)
     this.shards = new Shards(stores, name)
     this.#alone = new Map(
-      this.shards.all.map((shard) => [shard, new Together((parts) => this.#write(shard, parts.flat()))]),
+      this.shards.all.map((shard) => [shard, new CallBatcher((parts) => this.#write(shard, parts.flat()))]),
     )
     this.name = stores.length === 1 ? `{${stores[0]!.tag}}:${name}` : name
     const retention = milliseconds(options.retention ?? '7d', `${where}: retention`)
@@ -100,13 +108,15 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
 
   /**
    * Queues events in a unit of work: `enqueue(tx, event, options)`, or `enqueue(event, options)` in the one that
-   * `withTransaction` has begun. They are written in the same script as its commands. Answers their ids.
+   * `withTransaction` has begun. They are written in the same script as its commands. Returns their ids.
    */
-  enqueue(event: Message, options?: EnqueueOptions): Promise<string>
-  enqueue(events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
-  enqueue(tx: RedisTx, event: Message, options?: EnqueueOptions): Promise<string>
+  enqueue<Given extends Enqueued>(events: Given, options?: EnqueueOptions): Promise<Receipts<Given, string>>
   // Last, so that `outbox(…)` of the middleware infers what a transaction is.
-  enqueue(tx: RedisTx, events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
+  enqueue<Given extends Enqueued>(
+    tx: RedisTx,
+    events: Given,
+    options?: EnqueueOptions,
+  ): Promise<Receipts<Given, string>>
   async enqueue(...given: unknown[]): Promise<string | string[]> {
     const current = () => this.#current()
     const { tx, events, single, options } = enqueueArguments<RedisTx, EnqueueOptions>(
@@ -127,15 +137,16 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
    * Writes events on their own, for when there is nothing they must be atomic with. One script for each shard: what
    * fails between two of them is healed by calling again, since an event that is there already changes nothing.
    */
-  enqueueAlone(event: Message, options?: EnqueueOptions): Promise<string>
-  enqueueAlone(events: readonly Message[], options?: EnqueueOptions): Promise<string[]>
-  async enqueueAlone(events: Message | readonly Message[], options: EnqueueOptions = {}): Promise<string | string[]> {
+  async enqueueAlone<Given extends Enqueued>(
+    events: Given,
+    options: EnqueueOptions = {},
+  ): Promise<Receipts<Given, string>> {
     checkEnqueueOptions(options, ENQUEUE_OPTIONS)
     const entries = [events].flat().map((event) => this.entryOf(event, options))
     for (const [shard, part] of grouped(entries, ({ key, id }) => this.shards.of(key ?? id))) {
       await this.#alone.get(shard)!.ask(part, bytesOf(part), () => {})
     }
-    return receipts(entries, !Array.isArray(events))
+    return receipts(entries, !Array.isArray(events)) as Receipts<Given, string>
   }
 
   /**
@@ -155,15 +166,23 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
     return new OutboxRepair(this.name, this.shards, options)
   }
 
-  /** Throws when a key under its names holds something else. */
+  /** Throws when a key under its names holds something else, or the server refuses the user: no waiting mends that. */
   async check(): Promise<void> {
-    for (const shard of this.shards.all) await shard.check()
+    await this.shards.each(async (shard) => {
+      await shard.check().catch((error: unknown) => {
+        throw startError(error, REFUSED_LOGIN)
+      })
+    })
   }
 
-  /** For those who enqueue by other scripts: tells relays here, and whoever counts. */
-  committed(count: number, duplicates: number): void {
-    telemetry['outbox.enqueued'].publish({ outbox: this.name, count: count - duplicates, duplicates })
-    if (count > duplicates) this.#hints.tell()
+  /** For those who enqueue by other scripts: notifies relays here and telemetry. `known`: the places of duplicates. */
+  committed(shard: Shard, entries: readonly NewEntry[], known: RedisReply = []): void {
+    const places = new Set(listOf(known).map(numberOf))
+    publishEnqueued(
+      this.name,
+      entries.map(({ topic }, place) => ({ topic, isNew: !places.has(place) })),
+    )
+    if (places.size < entries.length) this.#hints.notify(shard)
   }
 
   /** An event as it is written, but for its shard. */
@@ -172,17 +191,17 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
   }
 
   async #write(shard: Shard, entries: readonly NewEntry[]): Promise<readonly void[]> {
-    const known = numberOf(await shard.write(outboxScripts.enqueue, enqueueArgs(entries)))
-    this.committed(entries.length, known)
+    this.committed(shard, entries, await shard.write(outboxScripts.enqueue, enqueueArgs(entries)))
     return []
   }
 
   #queue(unit: Unit, shard: Shard, entries: readonly NewEntry[]): void {
     unit.add({
       step: 'outbox-enqueue',
-      keys: [shard.base],
+      base: shard.base,
+      keys: shard.touched.enqueue,
       args: enqueueArgs(entries),
-      onCommit: (known) => this.committed(entries.length, numberOf(known)),
+      onCommit: (known) => this.committed(shard, entries, known),
     })
   }
 
@@ -243,16 +262,17 @@ function receipts(entries: readonly NewEntry[], single: boolean): string | strin
   return single ? entries[0]!.id : entries.map(({ id }) => id)
 }
 
-/** Tells relays of this process that something was committed, so that they need not wait for their next poll. */
+/** Notifies relays of this process that something was committed, so that they need not wait for their next poll. */
 export class Hints {
-  readonly #listeners = new Set<() => void>()
+  readonly #listeners = new Map<Shard, Set<() => void>>()
 
-  listen(listener: () => void): () => void {
-    this.#listeners.add(listener)
-    return () => this.#listeners.delete(listener)
+  listen(shard: Shard, listener: () => void): () => void {
+    const listeners = this.#listeners.get(shard) ?? new Set()
+    this.#listeners.set(shard, listeners.add(listener))
+    return () => listeners.delete(listener)
   }
 
-  tell(): void {
-    for (const listener of this.#listeners) listener()
+  notify(shard: Shard): void {
+    for (const listener of this.#listeners.get(shard) ?? []) listener()
   }
 }

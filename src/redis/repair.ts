@@ -11,7 +11,7 @@ import {
 import { listOf, numberOf, textOf } from '../drivers/redis/redis.ts'
 import { RETRY_DEFAULTS, type RetryOptions, Task } from '../flow/index.ts'
 import { outboxScripts } from './scripts.ts'
-import type { Shard, Shards } from './shards.ts'
+import type { Shards } from './shards.ts'
 
 /** How often, and how far, an outbox on Redis is checked for what does not fit together. */
 export interface RepairOptions {
@@ -57,19 +57,19 @@ export class OutboxRepair extends Task<Repaired> {
       oneOf('repair: retry.deadKey', deadKey, ['block', 'continue']) === 'continue' ? 1 : 0,
       milliseconds(options.patience ?? '1m', 'repair: patience'),
     ].map(String)
-    super({ name: `repair ${name}`, every, clock, run: (signal) => repair(name, shards.all, settings, signal) })
+    super({ name: `repair ${name}`, every, clock, run: (signal) => repair(name, shards, settings, signal) })
   }
 }
 
 async function repair(
   name: string,
-  shards: readonly Shard[],
+  shards: Shards,
   settings: readonly string[],
   signal: AbortSignal,
 ): Promise<Repaired> {
   const total = { restored: 0, dropped: 0, released: 0, headed: 0 }
   try {
-    for (const shard of shards) {
+    await shards.each(async (shard) => {
       for (const part of PARTS) {
         for (let cursor = '0', more = true; more && !signal.aborted; more = cursor !== '0') {
           const answer = listOf(await shard.run(outboxScripts.repair, [part, cursor, ...settings]))
@@ -80,10 +80,10 @@ async function repair(
           total.headed += numberOf(answer[4])
         }
       }
-    }
+    })
   } finally {
     if (Object.values(total).some((count) => count > 0)) {
-      telemetry['outbox.repaired'].publish({ outbox: name, ...total })
+      telemetry['outbox.repaired'].publish({ table: name, ...total })
     }
   }
   return total

@@ -1,4 +1,4 @@
-import { errorSummary, eventUuid, isUuid, Message, type RawMessage, WaybillError } from '../core/index.ts'
+import { errorSummary, eventUuid, isUuid, Message, type RawMessage, WaybillError, withoutCode } from '../core/index.ts'
 import type { RedisArg } from '../drivers/redis/redis.ts'
 import { type Settlement, setTopic } from '../flow/index.ts'
 import { checkedEvent } from '../store/enqueue.ts'
@@ -25,6 +25,7 @@ export interface NewEntry {
   readonly key: string | undefined
   /** Milliseconds since 1970, or now. */
   readonly due: number | undefined
+  readonly topic: string
   readonly body: RedisArg
 }
 
@@ -36,7 +37,7 @@ export function entryOf(event: Message, options: EnqueueOptions, topicOf: (event
   const head = prefix + headerText(raw, { tenant, topic, aggregate: options.aggregate })
   const body =
     typeof raw.data === 'string' ? `${head}\n${raw.data}` : Buffer.concat([Buffer.from(`${head}\n`), raw.data])
-  return { id: eventUuid(event), key, due: options.availableAt?.getTime(), body }
+  return { id: eventUuid(event), key, due: options.availableAt?.getTime(), topic, body }
 }
 
 function headerText(
@@ -99,7 +100,7 @@ function partsOf(id: string, body: Buffer): { key: string | undefined; header: H
     return { key, header: headerOf(body.toString('utf8', from, end)), data: body.subarray(end + 1) }
   } catch (error) {
     // A parser quotes what it has read, which may be data.
-    return unreadable(id, error instanceof WaybillError ? error.message : 'its header is no JSON')
+    return unreadable(id, error instanceof WaybillError ? withoutCode(error) : 'its header is no JSON')
   }
 }
 
@@ -125,6 +126,11 @@ export function enqueueArgs(entries: readonly NewEntry[]): RedisArg[] {
 /** A member is its sequence in 16 digits and the event id. */
 export function idOf(member: string): string {
   return member.slice(16)
+}
+
+/** When it was enqueued, in milliseconds since 1970 on the server's clock: numbers follow it, a thousand of them each. */
+export function createdOf(member: string): number {
+  return Math.floor(Number(member.slice(0, 16)) / 1000)
 }
 
 /** A settlement as outbox-settle.lua takes it. */

@@ -9,16 +9,21 @@ export const scripts = {
 
 const shared = [lua['outbox-shared'], lua['outbox-enqueue'], lua['due-shared']].join('\n')
 
+/** A key of a shard that never exists, and comes first: the prefix of the other keys is taken from it. */
+export const ABSENT = ':absent'
+
 function script(name: string, text: string) {
-  return redisScript(name, `${shared}\n${text}`)
+  return redisScript(name, `local base = string.sub(KEYS[1], 1, -${ABSENT.length + 1})\n${shared}\n${text}`)
 }
 
-/** Scripts of the outbox and of due-time events; what each is given and answers is said in its file. */
+/** Scripts of the outbox and of due-time events; what each is given and returns is said in its file. */
 export const outboxScripts = {
-  enqueue: script('outbox-enqueue', 'outbox_check(outbox_at(KEYS[1]))\nreturn outbox_enqueue(KEYS, ARGV)'),
+  enqueue: script('outbox-enqueue', 'outbox_check(outbox_at(base))\nreturn outbox_enqueue({ base }, ARGV)'),
+  time: script('outbox-time', 'return string.format("%.0f", outbox_now())'),
   claim: script('outbox-claim', lua['outbox-claim']),
   settle: script('outbox-settle', lua['outbox-settle']),
   extend: script('outbox-extend', lua['outbox-extend']),
+  recover: script('outbox-recover', lua['outbox-recover']),
   open: script('outbox-open', lua['outbox-open']),
   list: script('outbox-list', lua['outbox-list']),
   show: script('outbox-show', lua['outbox-show']),
@@ -27,10 +32,10 @@ export const outboxScripts = {
   clean: script('outbox-clean', lua['outbox-clean']),
   stats: script('outbox-stats', lua['outbox-stats']),
   repair: script('outbox-repair', lua['outbox-repair']),
-  dueRecord: script('due-record', 'return due_record(KEYS, ARGV)'),
-  dueReschedule: script('due-reschedule', 'return due_reschedule(KEYS, ARGV)'),
-  dueCancel: script('due-cancel', 'return due_cancel(KEYS, ARGV)'),
-  dueRevoke: script('due-revoke', 'return due_revoke(KEYS, ARGV)'),
+  dueRecord: script('due-record', 'return due_record({ base }, ARGV)'),
+  dueReschedule: script('due-reschedule', 'return due_reschedule({ base }, ARGV)'),
+  dueCancel: script('due-cancel', 'return due_cancel({ base }, ARGV)'),
+  dueRevoke: script('due-revoke', 'return due_revoke({ base }, ARGV)'),
   dueFind: script('due-find', lua['due-find']),
   dueDecide: script('due-decide', lua['due-decide']),
   dueClean: script('due-clean', lua['due-clean']),
@@ -51,9 +56,9 @@ export const outboxSteps = `${shared}\n${lua['outbox-steps']}`
  *          run = function(keys, args) … end,
  *        }
  *
- *    `keys` and `args` are tables of strings. Local names of the file stay in it.
+ *    `keys` has the one name that those of its keys begin with, `args` its words. Local names of the file stay in it.
  * 2. name it in STEPS below, and run `npm run embed`;
- * 3. queue it with `unitOf(tx).add({ step: 'NAME', keys, args, onCommit })`; see unit.ts.
+ * 3. queue it with `unitOf(tx).add({ step: 'NAME', base, keys, args, onCommit })`; see unit.ts.
  */
 const STEPS = {
   'outbox-enqueue': outboxSteps,

@@ -5,7 +5,6 @@ import {
   describe,
   milliseconds,
   oneOf,
-  promised,
   systemClock,
   WaybillError,
 } from '../core/index.ts'
@@ -13,16 +12,16 @@ import { type DurabilityOptions, durabilityOf } from '../drivers/redis/checks.ts
 import { type RedisLike, redisOf } from '../drivers/redis/recognise.ts'
 import { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
 import type { RedisClient } from '../drivers/redis/redis.ts'
-import type { Copies } from '../drivers/redis/wait.ts'
+import type { ReplicaAcks } from '../drivers/redis/wait.ts'
 import type { Phase, Stoppable } from '../flow/index.ts'
 import type { Store } from '../store/store.ts'
 import { AmbientUnitOfWork } from '../store/unit-of-work.ts'
 import { checkedClient } from './checks.ts'
-import { type CommitSettings, Commits } from './commit.ts'
+import { type CommitSettings, UnitCommits } from './commit.ts'
 import { RedisInbox, type RedisInboxOptions } from './inbox.ts'
 import { RedisOutbox, type StoredOutboxOptions } from './outbox.ts'
 import { RedisStreamOutbox, type StreamOutboxOptions } from './stream-outbox.ts'
-import { type Ending, type RedisTx, transactionOf, Unit, type UnitSettings } from './unit.ts'
+import { type RedisTx, transactionOf, Unit, type UnitEnd, type UnitSettings } from './unit.ts'
 
 export interface UnitOfWorkSettings extends CommitSettings {
   readonly unit: UnitSettings
@@ -34,14 +33,14 @@ export interface UnitOfWorkSettings extends CommitSettings {
  */
 export class RedisUnitOfWork extends AmbientUnitOfWork<RedisTx> {
   constructor(settings: UnitOfWorkSettings) {
-    const commits = new Commits(settings)
+    const commits = new UnitCommits(settings)
     super((fn) => {
       const unit = new Unit(settings.unit)
-      const failed = (error: unknown, ending: Ending) =>
+      const failed = (error: unknown, ending: UnitEnd) =>
         ended(unit, ending, () => {
           throw error
         })
-      return promised(() => fn(transactionOf(unit))).then(
+      return (async () => fn(transactionOf(unit)))().then(
         (value) => {
           unit.close()
           const committed = () => ended(unit, 'committed', () => value)
@@ -60,7 +59,7 @@ export class RedisUnitOfWork extends AmbientUnitOfWork<RedisTx> {
 }
 
 /** Most units have nothing to wait for. */
-function ended<T>(unit: Unit, ending: Ending, then: () => T): T | Promise<T> {
+function ended<T>(unit: Unit, ending: UnitEnd, then: () => T): T | Promise<T> {
   const waits = unit.ended(ending)
   return waits === undefined ? then() : waits.then(then)
 }
@@ -69,7 +68,7 @@ function ended<T>(unit: Unit, ending: Ending, then: () => T): T | Promise<T> {
 export interface RedisOptions {
   /** A client of ioredis or node-redis. Its settings are used; the connection is opened anew, and is ours. */
   client: RedisLike
-  /** The hash tag of all keys of a unit of work: marks and the outbox are `{tag}:…`, and so must be your keys. */
+  /** The hash tag of all keys of a unit of work: claims and the outbox are `{tag}:…`, and so must be your keys. */
   tag: string
   /** How long a command may take before its connection counts as lost. Default 10 s. */
   timeout?: Duration
@@ -107,7 +106,7 @@ export class RedisStore<O extends RedisStreamOutbox | RedisOutbox = RedisStreamO
   readonly client: RedisClient
   readonly tag: string
   /** How many replicas must have what is written before it counts. */
-  readonly copies: Copies
+  readonly replicaAcks: ReplicaAcks
 
   constructor(options: RedisOptions) {
     const where = 'redis'
@@ -144,15 +143,16 @@ export class RedisStore<O extends RedisStreamOutbox | RedisOutbox = RedisStreamO
       name: tag,
       redis: connection,
       line,
-      copies: durability,
+      replicaAcks: durability,
       retention: inbox.retention,
-      unit: { key, slot: anySlot ? undefined : key(own('')) },
+      absent: key(own('waybill:absent')),
+      unit: { key, slot: anySlot ? undefined : key(own('')), server: given.server, keyPrefix: given.keyPrefix },
     })
     this.client = client
     this.connection = connection
     this.name = `redis ${tag}`
     this.tag = tag
-    this.copies = durability
+    this.replicaAcks = durability
     this.inbox = inbox
     this.outbox = this.#outbox(options.outbox ?? {}, own) as O
   }
@@ -160,7 +160,8 @@ export class RedisStore<O extends RedisStreamOutbox | RedisOutbox = RedisStreamO
   #outbox(options: StreamOutboxOptions | StoredOutboxOptions, own: (name: string) => string) {
     const kind = oneOf('redis: outbox.kind', options.kind ?? 'stream', ['stream', 'stored'])
     if (kind === 'stream') {
-      return new RedisStreamOutbox({ own, current: () => this.current() }, options as StreamOutboxOptions)
+      const { server } = this.client
+      return new RedisStreamOutbox({ own, server, current: () => this.current() }, options as StreamOutboxOptions)
     }
     checkOptions('redis: outbox', options as StoredOutboxOptions, {
       kind: true,

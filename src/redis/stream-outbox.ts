@@ -9,7 +9,7 @@ import {
   WaybillError,
 } from '../core/index.ts'
 import { ENTRY_EVENT, ENTRY_TOPIC, type RedisArg } from '../drivers/redis/redis.ts'
-import { checkEvent, enqueueArguments, topicFunction } from '../store/enqueue.ts'
+import { checkEvent, type Enqueued, enqueueArguments, type Receipts, topicFunction } from '../store/enqueue.ts'
 import type { EnqueueOptions, Outbox } from '../store/store.ts'
 import { type RedisTx, unitOf } from './unit.ts'
 
@@ -37,6 +37,8 @@ const ENQUEUE_OPTIONS: OptionNames<Pick<EnqueueOptions, 'key' | 'topic' | 'tenan
 }
 
 export interface OutboxSettings {
+  /** Where its stream is; see RedisClient. */
+  readonly server: string | undefined
   readonly own: (name: string) => string
   readonly current: () => RedisTx | undefined
 }
@@ -78,11 +80,13 @@ export class RedisStreamOutbox implements Outbox<RedisTx> {
   }
 
   /** Queues events in a unit of work: `enqueue(tx, event)`, or `enqueue(event)` in the one we are in. */
-  enqueue(event: Message, options?: StreamEnqueueOptions): Promise<undefined>
-  enqueue(events: readonly Message[], options?: StreamEnqueueOptions): Promise<undefined[]>
-  enqueue(tx: RedisTx, event: Message, options?: StreamEnqueueOptions): Promise<undefined>
+  enqueue<Given extends Enqueued>(events: Given, options?: StreamEnqueueOptions): Promise<Receipts<Given, undefined>>
   // Last, as in the port: what a transaction is, is inferred from it.
-  enqueue(tx: RedisTx, events: readonly Message[], options?: StreamEnqueueOptions): Promise<undefined[]>
+  enqueue<Given extends Enqueued>(
+    tx: RedisTx,
+    events: Given,
+    options?: StreamEnqueueOptions,
+  ): Promise<Receipts<Given, undefined>>
   enqueue(...given: unknown[]): Promise<undefined | undefined[]> {
     try {
       return this.#enqueue(given)
@@ -92,13 +96,13 @@ export class RedisStreamOutbox implements Outbox<RedisTx> {
   }
 
   #enqueue(given: readonly unknown[]): Promise<undefined | undefined[]> {
-    const { current } = this.#settings
+    const { current, server } = this.#settings
     const { tx, events, single, options } = enqueueArguments<RedisTx, StreamEnqueueOptions>(
       given,
       current,
       ENQUEUE_OPTIONS,
     )
-    const unit = unitOf(tx)
+    const unit = unitOf(tx, server)
     const entries = events.map((event) => this.#fields(event, options))
     for (const fields of entries) unit.command('xadd', this.stream, '*', ...(fields as Buffer[]))
     return single ? DONE : Promise.resolve(entries.map(() => undefined))

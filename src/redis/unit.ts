@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { describe, WaybillError } from '../core/index.ts'
 import type { RedisArg, RedisReply } from '../drivers/redis/redis.ts'
+import { mayBeSame } from '../drivers/redis/server.ts'
 import { sameSlot } from '../drivers/redis/slot.ts'
-import { Guard } from '../drivers/sql/transaction.ts'
-import { type KeyType, keyPlaces, type Rule, WRITE_COMMANDS, type WriteCommand, writeOf } from './commands.ts'
+import { TransactionGuard } from '../drivers/sql/transaction.ts'
+import { type CommandRule, type KeyType, keyPlaces, WRITE_COMMANDS, type WriteCommand, writeOf } from './commands.ts'
 import type { StepName } from './scripts.ts'
 
 /** A word of a command. Numbers are written in decimal. */
@@ -26,7 +27,9 @@ export interface RedisTx extends RedisWrites<void> {
 /** A function of Lua that takes part in the commit; how one is made is said in scripts.ts. */
 export interface NamedStep {
   readonly step: StepName
-  /** As the server has them: see `UnitSettings.key`. */
+  /** What its keys begin with, as the server has them: see `UnitSettings.key`. */
+  readonly base: string
+  /** All keys that it touches. */
   readonly keys: readonly string[]
   readonly args: readonly RedisArg[]
   /** Given what the function answered, when the whole has committed. Must not throw. */
@@ -38,13 +41,18 @@ export interface UnitSettings {
   readonly key: (name: string) => string
   /** The beginning of a key, with the hash tag that all must share; absent where any will do. */
   readonly slot: string | undefined
+  /** Where it is written, and what the client puts before keys; see RedisClient. */
+  readonly server?: string | undefined
+  readonly keyPrefix?: string
 }
 
 /** What the commit script is given for a step. */
 export interface Queued {
   /** '' for a command. */
   readonly step: string
+  /** What is named to the server beside the keys of commands. */
   readonly keys: readonly string[]
+  readonly base: string
   readonly words: readonly RedisArg[]
   /** As errors name it, with its first key, never with its values. */
   readonly what: string
@@ -53,7 +61,7 @@ export interface Queued {
 }
 
 /** How a unit has ended. `unknown`: no answer came, so it may have committed. */
-export type Ending = 'committed' | 'discarded' | 'unknown'
+export type UnitEnd = 'committed' | 'discarded' | 'unknown'
 
 /** Lua can hand so many values to one call. */
 const MOST_WORDS = 7000
@@ -69,17 +77,17 @@ const NO_KEYS: ReadonlyMap<string, Touched> = new Map()
 interface Touched {
   /** What it must hold, or not exist, before anything is written. */
   check: KeyType | undefined
-  /** Whether what is queued says what it holds then, and what; undefined once that cannot be told any more. */
-  told: boolean
+  /** Whether what is queued says what it holds then, and what; undefined once that is not known any more. */
+  isKnown: boolean
   holds: KeyType | undefined
 }
 
 /** Refuses what comes after the end of a unit. */
-const ENDED = new Guard()
+const ENDED = new TransactionGuard()
 ENDED.end()
 
 /**
- * The queue of one unit of work, and the marks of the inbox that fence it. There is one for every message, and many of
+ * The queue of one unit of work, and the claims of the inbox that fence it. There is one for every message, and many of
  * them queue nothing: room is made when it is needed.
  */
 export class Unit {
@@ -89,7 +97,7 @@ export class Unit {
   #queue: Queued[] | undefined
   #marks: string[] | undefined
   #keys: Map<string, Touched> | undefined
-  #ends: ((ending: Ending) => void | Promise<void>)[] | undefined
+  #ends: ((ending: UnitEnd) => void | Promise<void>)[] | undefined
   #token: string | undefined
   #open = true
 
@@ -101,7 +109,7 @@ export class Unit {
     return this.#queue ?? NOTHING
   }
 
-  /** Keys of marks that we hold under `token`. */
+  /** Keys of claims that we hold under `token`. */
   get marks(): readonly string[] {
     return this.#marks ?? NOTHING
   }
@@ -145,23 +153,23 @@ export class Unit {
       else this.#expect(keys[at]!, one, write)
     }
     this.frees ||= write.frees
-    this.#push({ step: '', keys: [], words: [name, ...words], what: title, key: keys[0] })
+    this.#push({ step: '', base: '', keys: NOTHING, words: [name, ...words], what: title, key: keys[0] })
   }
 
-  add({ step, keys, args, onCommit }: NamedStep): void {
+  add({ step, base, keys, args, onCommit }: NamedStep): void {
     this.check()
-    for (const key of keys) this.#touch(key)
-    this.#push({ step, keys, words: args, what: step, key: keys[0], onCommit })
+    this.#checkSlot(base)
+    this.#push({ step, base, keys, words: args, what: step, key: base, onCommit })
   }
 
   /** A key whose type is looked at before anything is written. */
   expect(key: string, type: KeyType): void {
     const touched = this.#touch(key)
-    if (!touched.told) touched.check = type
+    if (!touched.isKnown) touched.check = type
     becomes(touched, type)
   }
 
-  /** Fences the commit by a mark that holds our token now. */
+  /** Fences the commit by a claim that holds our token now. */
   hold(mark: string): void {
     this.check()
     this.#checkSlot(mark)
@@ -170,7 +178,7 @@ export class Unit {
   }
 
   /** Called when the unit has ended, however it did. */
-  atEnd(fn: (ending: Ending) => void | Promise<void>): void {
+  atEnd(fn: (ending: UnitEnd) => void | Promise<void>): void {
     this.#ends ??= []
     this.#ends.push(fn)
   }
@@ -184,6 +192,16 @@ export class Unit {
     return this.#settings.slot
   }
 
+  /** The server it is written to; undefined where that is not known. */
+  get server(): string | undefined {
+    return this.#settings.server
+  }
+
+  /** What stands before each of its keys. */
+  get keyPrefix(): string {
+    return this.#settings.keyPrefix ?? ''
+  }
+
   /** Whether something can be queued still. */
   get open(): boolean {
     return this.#open
@@ -194,7 +212,7 @@ export class Unit {
   }
 
   /** Nothing to wait for in most cases, and a promise costs every unit. */
-  ended(ending: Ending): Promise<unknown> | undefined {
+  ended(ending: UnitEnd): Promise<unknown> | undefined {
     let waits: Promise<void>[] | undefined
     for (const end of this.#ends ?? NOTHING) {
       const wait = end(ending)
@@ -215,7 +233,7 @@ export class Unit {
     let touched = this.#keys.get(key)
     if (touched === undefined) {
       this.#checkSlot(key)
-      touched = { check: undefined, told: false, holds: undefined }
+      touched = { check: undefined, isKnown: false, holds: undefined }
       this.#keys.set(key, touched)
     }
     return touched
@@ -227,19 +245,19 @@ export class Unit {
     if (slot !== undefined && !key.startsWith(slot) && !sameSlot(key, slot)) throw crossSlot(slot, key)
   }
 
-  #expect(key: string, touched: Touched, { title, type, frees }: Rule): void {
-    const { told, holds } = touched
+  #expect(key: string, touched: Touched, { title, type, frees }: CommandRule): void {
+    const { isKnown, holds } = touched
     if (type !== undefined && holds !== undefined && holds !== type) {
       const text = `unit of work: ${title} needs a ${type}, but what is queued before makes it a ${holds}: ${JSON.stringify(key)}`
       throw new WaybillError('WRONG_KEY_TYPE', text)
     }
-    if (type !== undefined && !told) touched.check = type
+    if (type !== undefined && !isKnown) touched.check = type
     becomes(touched, frees ? undefined : (type ?? holds))
   }
 }
 
 function becomes(touched: Touched, type: KeyType | undefined): void {
-  touched.told = true
+  touched.isKnown = true
   touched.holds = type
 }
 
@@ -256,8 +274,11 @@ export function transactionOf(unit: Unit): RedisTx {
   return unit as unknown as RedisTx
 }
 
-/** The unit behind a transaction; anything else would be a write that no commit takes along. */
-export function unitOf(tx: unknown): Unit {
+/**
+ * The unit behind a transaction; anything else would be a write that no commit takes along. One of another server than
+ * `server` would take it to where nobody looks for it.
+ */
+export function unitOf(tx: unknown, server?: string): Unit {
   if (!(tx instanceof Unit)) {
     throw new WaybillError(
       'NOT_A_TRANSACTION',
@@ -265,7 +286,11 @@ export function unitOf(tx: unknown): Unit {
     )
   }
   tx.check()
-  return tx
+  if (mayBeSame(tx.server, server)) return tx
+  throw new WaybillError(
+    'NOT_A_TRANSACTION',
+    `this unit of work is written to ${tx.server}, and the outbox is on ${server}; begin one with a store on the same server`,
+  )
 }
 
 function crossSlot(slot: string, key: string): WaybillError {

@@ -35,8 +35,11 @@ const NOT_PUBLIC = [
   '::/127',
   '64:ff9b:1::/48',
   '100::/64',
+  '100:0:0:1::/64',
   '2001::/23',
   '2001:db8::/32',
+  '3fff::/20',
+  '5f00::/16',
   'fc00::/7',
   'fe80::/10',
   'fec0::/10',
@@ -48,6 +51,7 @@ const CARRIERS = [
   { range: rangeOf('64:ff9b::/96')!, at: 12 },
   { range: rangeOf('2002::/16')!, at: 2 },
   { range: rangeOf('::/96')!, at: 12 },
+  { range: rangeOf('::ffff:0:0:0/96')!, at: 12 },
 ]
 
 /** Whether the address is one of the public internet. What cannot be read is not. */
@@ -142,7 +146,7 @@ export function bytesOf(text: string): Bytes | undefined {
 /** How a name becomes addresses: `dns.lookup` and whatever has its signature. */
 export type Lookup = LookupFunction
 
-interface Found {
+interface LookupAddress {
   readonly address: string
   readonly family: number
 }
@@ -152,7 +156,7 @@ interface Found {
  * cloud. It looks at the address that is then connected to, not at the name, and not at an earlier answer for it: a
  * name may mean something else a moment later.
  */
-export class Guard {
+export class AddressGuard {
   readonly #allow: AllowList
   readonly #lookup: Lookup
 
@@ -172,18 +176,19 @@ export class Guard {
     if (isIP(plain) !== 0 && !this.#allows(plain)) throw blocked(host)
   }
 
-  /** Given to the connection: what it answers is what is connected to. */
+  /** Given to the connection: what it returns is what is connected to. */
   readonly lookup: Lookup = (host, options, answer) => {
     this.#lookup(host, { ...options, all: true }, (error, addresses) => {
       if (error !== null && error !== undefined) {
         answer(error, '', 0)
         return
       }
-      const found = addresses as unknown as readonly Found[]
+      const found = addresses as unknown as readonly LookupAddress[]
       const allowed = this.#allow.host(host) ? found : found.filter(({ address }) => this.#allows(address))
       const first = allowed[0]
       if (first === undefined) answer(blocked(host), '', 0)
-      else if (options.all === true) (answer as unknown as (error: null, all: readonly Found[]) => void)(null, allowed)
+      else if (options.all === true)
+        (answer as unknown as (error: null, all: readonly LookupAddress[]) => void)(null, allowed)
       else answer(null, first.address, first.family)
     })
   }

@@ -10,7 +10,7 @@ export class Arrival {
   readonly message: RawMessage
   readonly size: number
   readonly waiting = new Set<(reply: Reply) => void>()
-  /** What was given to a session for it, while it is in hand there. */
+  /** The delivery that a session was given for it, while that is unsettled. */
   delivery: HttpDelivery | undefined
 
   constructor(name: string, message: RawMessage, size: number) {
@@ -71,7 +71,7 @@ export class Arrivals {
     return taken
   }
 
-  /** `false`: it is not in hand as this delivery. */
+  /** `false`: it is not unsettled as this delivery. */
   settle(delivery: HttpDelivery, reply: Reply): boolean {
     const { arrival } = delivery
     if (arrival.delivery !== delivery) return false
@@ -79,11 +79,11 @@ export class Arrivals {
     return true
   }
 
-  /** Back to where they were, as if they had never been taken. Answers how many were not in hand. */
+  /** Back to where they were, as if they had never been taken. Returns how many were not unsettled. */
   giveBack(deliveries: readonly HttpDelivery[]): number {
     const back = deliveries.filter((delivery) => delivery.arrival.delivery === delivery).map(({ arrival }) => arrival)
     for (const arrival of back) arrival.delivery = undefined
-    // Whoever gave up waiting while it was in hand will send it again.
+    // A sender that gave up waiting meanwhile will send it again.
     const wanted = back.filter((arrival) => arrival.waiting.size > 0)
     for (const arrival of back) if (arrival.waiting.size === 0) this.#end(arrival, 'away')
     this.#queue = [...wanted, ...this.#queue]
@@ -100,7 +100,7 @@ export class Arrivals {
     this.#known.delete(arrival.name)
   }
 
-  /** Everybody who waits is told, and nothing is left. */
+  /** Gives everybody who waits this reply, and forgets all arrivals. */
   clear(reply: Reply): void {
     for (const arrival of [...this.#known.values()]) this.#end(arrival, reply)
     this.#queue = []

@@ -1,7 +1,28 @@
-import type { Deadlines } from './deadlines.ts'
+import type { Deadlines } from '../../core/deadlines.ts'
 
 /** Why a body was not read to its end. */
-export type Unread = 'too large' | 'too slow' | 'broken'
+export type Unread = 'too large' | 'too slow' | 'broken' | 'no room'
+
+/** Bytes that all requests together may hold here. */
+export class Room {
+  readonly #most: number
+  #taken = 0
+
+  constructor(most: number) {
+    this.#most = most
+  }
+
+  /** Takes so many more; `false`, and nothing is taken, where there is no room for them. */
+  take(bytes: number): boolean {
+    if (this.#taken + bytes > this.#most) return false
+    this.#taken += bytes
+    return true
+  }
+
+  giveBack(bytes: number): void {
+    this.#taken -= bytes
+  }
+}
 
 /** How large a body may be, and how long it may take. */
 export interface BodyLimits {
@@ -10,6 +31,8 @@ export interface BodyLimits {
   /** Milliseconds. */
   readonly timeout: number
   readonly deadlines: Deadlines
+  /** Asked before so many bytes more are kept; `false`: there is no room for them. Absent: there always is. */
+  readonly room?: (bytes: number) => boolean
 }
 
 /** A request, whoever brings it: a web framework, or `node:http` itself. */
@@ -19,7 +42,7 @@ export interface Incoming {
   readonly headers: Readonly<Record<string, string | undefined>>
   /** The whole body. Never rejects. */
   read(limits: BodyLimits): Promise<Uint8Array | Unread>
-  /** Calls `listener` when the sender hangs up, never at once. Answers how to take that back. */
+  /** Calls `listener` when the sender hangs up, never at once. Returns how to take that back. */
   onGone(listener: () => void): () => void
 }
 
@@ -30,7 +53,7 @@ export interface Verdict {
   readonly text?: string
 }
 
-export const NOTHING = new Uint8Array()
+export const NOTHING: Uint8Array = new Uint8Array()
 
 export function isTooLong({ headers }: Incoming, { most }: BodyLimits): boolean {
   return Number(headers['content-length'] ?? 0) > most

@@ -23,7 +23,7 @@ export class NodeIncoming implements Incoming {
     return await new Promise((resolve) => this.#read(limits, resolve))
   }
 
-  #read({ most, timeout, deadlines }: BodyLimits, resolve: (body: Uint8Array | Unread) => void): void {
+  #read({ most, timeout, deadlines, room }: BodyLimits, resolve: (body: Uint8Array | Unread) => void): void {
     const incoming = this.#incoming
     const chunks: Buffer[] = []
     let size = 0
@@ -37,6 +37,7 @@ export class NodeIncoming implements Incoming {
     const onData = (chunk: Buffer) => {
       size += chunk.length
       if (size > most) end('too large')
+      else if (room?.(chunk.length) === false) end('no room')
       else chunks.push(chunk)
     }
     const onEnd = () => end(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, size))

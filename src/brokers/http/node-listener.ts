@@ -3,10 +3,10 @@ import { systemClock, WaybillError } from '../../core/index.ts'
 import type { Incoming, Verdict } from './incoming.ts'
 import { NodeIncoming } from './node-incoming.ts'
 
-/** Answers a request with a response, as web frameworks have it. */
+/** Responds to a request, as web frameworks have it. */
 export type Handle = (request: Request) => Promise<Response>
 
-/** Answers requests whoever brings them: a receiver. */
+/** Responds to requests whoever brings them: a receiver. */
 export interface Receives {
   receive(incoming: Incoming): Promise<Verdict>
 }

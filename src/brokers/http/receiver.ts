@@ -1,5 +1,7 @@
-import { BATCH_TYPE, contentMode, fromBinary, fromStructured } from '../../cloudevents/index.ts'
+import { BATCH_TYPE, contentMode, fromBinary, fromStructured, STRUCTURED_TYPE } from '../../cloudevents/index.ts'
+import { Deadlines } from '../../core/deadlines.ts'
 import {
+  asError,
   type Clock,
   checkOptions,
   type Duration,
@@ -12,10 +14,9 @@ import {
   WaybillError,
   wholeNumber,
 } from '../../core/index.ts'
-import type { Phase, Session, Source, Stoppable } from '../../flow/index.ts'
+import { decodedMessage, type Phase, type Session, type Source, type Stoppable } from '../../flow/index.ts'
 import { Arrivals, type HttpDelivery, type Reply } from './arrivals.ts'
-import { Deadlines } from './deadlines.ts'
-import type { BodyLimits, Incoming, Verdict } from './incoming.ts'
+import { type BodyLimits, type Incoming, Room, type Unread, type Verdict } from './incoming.ts'
 import { HttpSession } from './session.ts'
 import { attributesText, type Secret, secretsOf, verify } from './signature.ts'
 import { WebIncoming, webResponse } from './web-incoming.ts'
@@ -34,6 +35,13 @@ export interface HttpReceiverOptions {
   name?: string
   /** The largest body in bytes. Default 1 MiB. */
   maxBytes?: number
+  /** How many bytes all requests that are being read or handled may hold; more are answered `503`. Default 64 MiB. */
+  maxTotalBytes?: number
+  /**
+   * A message from a request that is no CloudEvent, such as a plain body of Standard Webhooks. Its signature covers the
+   * body, `webhook-id` and `webhook-timestamp`, and no other header. What it throws is answered `400`.
+   */
+  decode?: HttpDecode
   /** How old a signature may be, and how far ahead of this clock. Default 5 min. */
   tolerance?: Duration
   /** How long a body may take to arrive. Default 10 s. */
@@ -47,12 +55,20 @@ export interface HttpReceiverOptions {
   clock?: Clock
 }
 
+/** A message from headers (names in lower case) and a body. */
+export type HttpDecode = (request: {
+  readonly headers: Readonly<Record<string, string | undefined>>
+  readonly body: Uint8Array
+}) => RawMessage
+
 const OPTIONS: OptionNames<HttpReceiverOptions> = {
   secrets: true,
   unsigned: true,
   trustAttributes: true,
   name: true,
   maxBytes: true,
+  maxTotalBytes: true,
+  decode: true,
   tolerance: true,
   bodyTimeout: true,
   timeout: true,
@@ -71,6 +87,7 @@ const OPTIONS: OptionNames<HttpReceiverOptions> = {
  */
 export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
   readonly name: string
+  readonly system = 'http'
   readonly features = { redelivers: true } as const
   readonly phase: Phase = 'requests'
   readonly #secrets: readonly Secret[]
@@ -79,6 +96,8 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
   readonly #clock: Clock
   readonly #deadlines: Deadlines
   readonly #body: BodyLimits
+  readonly #room: Room
+  readonly #decode: HttpDecode | undefined
   readonly #sessions = new Set<HttpSession>()
   readonly #arrivals = new Arrivals(() => {
     for (const session of this.#sessions) session.wake()
@@ -113,6 +132,15 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     this.#deadlines = new Deadlines(this.#clock)
     const { maxBytes: most, bodyTimeout: timeout } = this.#limits
     this.#body = { most, timeout, deadlines: this.#deadlines }
+    const total = wholeNumber(`${where}: maxTotalBytes`, options.maxTotalBytes ?? 64 * 1024 * 1024)
+    if (total < most) {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `${where}: maxTotalBytes: ${total} is less than one body may have: ${most}`,
+      )
+    }
+    this.#room = new Room(total)
+    this.#decode = options.decode
   }
 
   async open(): Promise<Session<HttpDelivery>> {
@@ -122,7 +150,7 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     return session
   }
 
-  /** Answers a request of the web. Never rejects. May be passed around on its own. */
+  /** Responds to a web request. Never rejects. May be passed around on its own. */
   readonly handle = async (request: Request): Promise<Response> => {
     return webResponse(await this.receive(new WebIncoming(request)))
   }
@@ -142,7 +170,7 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     }
   }
 
-  /** New requests are answered `503`; resolves when those that are here have their answers. */
+  /** New requests are answered `503`; resolves when those that are here have their responses. */
   async stop(): Promise<void> {
     if (this.#stopped.signal.aborted) return
     this.#stopped.abort()
@@ -155,21 +183,51 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
 
   async #answer(incoming: Incoming): Promise<Verdict> {
     const { method, headers } = incoming
-    if (method !== 'POST') return verdict(405, 'events come by POST', { allow: 'POST' })
-    const mode = contentMode(headers['content-type'])
-    if (mode === 'batch') return verdict(415, `${BATCH_TYPE} is not taken: one answer cannot speak for many events`)
+    if (method === 'OPTIONS') return permission(headers)
+    if (method !== 'POST') return verdict(405, 'events come by POST', { allow: ALLOWED })
+    const mode = this.#decode === undefined ? contentMode(headers['content-type']) : 'own'
+    if (mode === 'batch')
+      return verdict(415, `${BATCH_TYPE} is not accepted: one response cannot speak for many events`)
+    if (mode === 'unknown') return verdict(415, `of structured events only ${STRUCTURED_TYPE} is taken`)
     const stale = this.#secrets.length === 0 ? undefined : this.#unsigned(headers)
     if (stale !== undefined) return verdict(401, stale)
     if (this.#sessions.size === 0 || this.#arrivals.size >= this.#limits.maxMessages) return away()
-    const body = await incoming.read(this.#body)
+    let held = 0
+    const room = (bytes: number) => {
+      const taken = this.#room.take(bytes)
+      if (taken) held += bytes
+      return taken
+    }
+    try {
+      return await this.#answerBody(incoming, mode, await incoming.read({ ...this.#body, room }))
+    } finally {
+      this.#room.giveBack(held)
+    }
+  }
+
+  async #answerBody(incoming: Incoming, mode: BodyMode, body: Uint8Array | Unread): Promise<Verdict> {
+    const { headers } = incoming
+    if (body === 'no room') return away()
     if (body === 'too large') return verdict(413, `the body is larger than ${this.#limits.maxBytes} bytes`)
     if (body === 'too slow') return verdict(408, 'the body took too long')
-    if (body === 'broken') return verdict(400, 'the body broke off')
+    // It says nothing of the message: 400 would be its end.
+    if (body === 'broken') return verdict(408, 'the body broke off')
     const forged = this.#secrets.length === 0 ? undefined : this.#forged(headers, body, mode === 'binary')
     if (forged !== undefined) return verdict(401, forged)
-    const message = messageOf(headers, body, mode)
+    const message = this.#messageOf(headers, body, mode)
     if (typeof message === 'string') return verdict(400, message)
     return verdictOn(await this.#settled(message, body.byteLength, incoming))
+  }
+
+  #messageOf(headers: Incoming['headers'], body: Uint8Array, mode: BodyMode): RawMessage | string {
+    try {
+      if (this.#decode !== undefined) return decodedMessage(this.#decode({ headers, body }))
+      return mode === 'structured' ? fromStructured(body) : fromBinary(headers, body)
+    } catch (thrown) {
+      const what = this.#decode === undefined ? 'not a CloudEvent' : 'not a message'
+      const error = asError(thrown)
+      return error instanceof WaybillError ? `${what}: ${error.message}` : what
+    }
   }
 
   /** What can be said against the signature before the body has come. */
@@ -215,11 +273,21 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
 
 const SIGNATURE_HEADERS = ['webhook-id', 'webhook-timestamp', 'webhook-signature'] as const
 
-function messageOf(headers: Incoming['headers'], body: Uint8Array, mode: 'binary' | 'structured'): RawMessage | string {
-  try {
-    return mode === 'structured' ? fromStructured(body) : fromBinary(headers, body)
-  } catch (error) {
-    return error instanceof WaybillError ? `not a CloudEvent: ${error.message}` : 'not a CloudEvent'
+/** How the body holds its event; `own`: only `decode` knows. */
+type BodyMode = 'binary' | 'structured' | 'own'
+
+const ALLOWED = 'POST, OPTIONS'
+
+/**
+ * The handshake of CloudEvents' webhooks: a sender asks whether it may send, so that nobody can be made to flood a stranger.
+ * Everybody may: what counts is the signature of each request.
+ */
+function permission(headers: Incoming['headers']): Verdict {
+  const origin = headers['webhook-request-origin']
+  if (origin === undefined) return { status: 204, headers: { allow: ALLOWED } }
+  return {
+    status: 200,
+    headers: { allow: ALLOWED, 'webhook-allowed-origin': origin, 'webhook-allowed-rate': '*' },
   }
 }
 

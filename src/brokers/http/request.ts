@@ -1,29 +1,29 @@
 import { type Agent, type IncomingMessage, request as plainRequest, type RequestOptions } from 'node:http'
 import { request as secureRequest } from 'node:https'
 import { urlToHttpOptions } from 'node:url'
+import type { Bag, Deadlines } from '../../core/deadlines.ts'
 import { WaybillError } from '../../core/index.ts'
 import { OK, type Outcome } from '../../flow/index.ts'
-import type { Bag, Deadlines } from './deadlines.ts'
 
 /** As much of an answer's body is read as keeps the connection usable; whoever sends more loses it. */
 const MOST_BODY = 64 * 1024
 
 /** A URL as `node:http` wants it. */
-export interface Target {
+export interface RequestTarget {
   readonly host: string
   readonly request: Pick<RequestOptions, 'protocol' | 'hostname' | 'port' | 'path'>
   /** Names and values by turns, of the headers that all requests to it have. */
   readonly headers: readonly string[]
 }
 
-export function targetOf(url: URL, headers: Readonly<Record<string, string>>): Target {
-  const { protocol, hostname, port, path } = urlToHttpOptions(url) as Target['request']
-  const request = { protocol, hostname, port, path } as Target['request']
+export function targetOf(url: URL, headers: Readonly<Record<string, string>>): RequestTarget {
+  const { protocol, hostname, port, path } = urlToHttpOptions(url) as RequestTarget['request']
+  const request = { protocol, hostname, port, path } as RequestTarget['request']
   return { host: url.host, request, headers: ['host', url.host, ...Object.entries(headers).flat()] }
 }
 
 export interface Post {
-  readonly target: Target
+  readonly target: RequestTarget
   readonly agent: Agent
   /** Beside those of the target. */
   readonly headers: Readonly<Record<string, string>>
@@ -32,7 +32,7 @@ export interface Post {
   readonly timeout: number
   readonly deadlines: Deadlines
   readonly signal: AbortSignal
-  /** Who is told when it aborts: one listener is for all requests of a call. */
+  /** Called when it aborts: one listener serves all requests of a call. */
   readonly flying: Bag<(reason: unknown) => void>
 }
 
@@ -40,7 +40,7 @@ export interface Post {
  * One POST. Rejects when nothing was answered in time, or nothing at all: then nobody knows whether it arrived. A kept
  * connection that the other side was just closing says nothing about the server, so that is tried once more at once.
  */
-export function post(options: Post): Promise<Answer> {
+export function post(options: Post): Promise<HttpResponse> {
   return new Promise((resolve, reject) => {
     attempt(options, resolve, (error, stale) => {
       if (stale && !options.signal.aborted) attempt(options, resolve, reject)
@@ -51,13 +51,13 @@ export function post(options: Post): Promise<Answer> {
 
 function attempt(
   { target, agent, headers, body, timeout, deadlines, flying }: Post,
-  resolve: (answer: Answer) => void,
+  resolve: (answer: HttpResponse) => void,
   reject: (error: unknown, stale: boolean) => void,
 ): void {
   const { protocol, hostname, port, path } = target.request
   const make = protocol === 'https:' ? secureRequest : plainRequest
   const request = make({ protocol, hostname, port, path, method: 'POST', agent, headers: listOf(target, headers) })
-  let answer: Answer | undefined
+  let answer: HttpResponse | undefined
   let over = false
   const end = (error: unknown, stale: boolean) => {
     if (over) return
@@ -84,17 +84,17 @@ function attempt(
   // Every request ends so, when its connection is free for the next or gone: an error is made only where it is one.
   request.on('close', () => {
     if (over) return
-    end(answer ? undefined : new WaybillError('NO_ANSWER', 'the connection was closed without an answer'), false)
+    end(answer ? undefined : new WaybillError('NO_ANSWER', 'the connection was closed without a response'), false)
   })
   const held = flying.add(giveUp)
-  const deadline = deadlines.add(timeout, () => giveUp(new WaybillError('TIMEOUT', `no answer within ${timeout} ms`)))
+  const deadline = deadlines.add(timeout, () => giveUp(new WaybillError('TIMEOUT', `no response within ${timeout} ms`)))
   // What is all ASCII goes out in one piece with the headers, which are Latin-1; other text beside them.
   if (typeof body === 'string' && body.length === Buffer.byteLength(body)) request.end(body, 'latin1')
   else request.end(body)
 }
 
 /** A list is written as it is; of an object, each header would be stored, looked up and copied first. */
-function listOf(target: Target, headers: Readonly<Record<string, string>>): string[] {
+function listOf(target: RequestTarget, headers: Readonly<Record<string, string>>): string[] {
   const list = target.headers.slice()
   for (const name in headers) list.push(name, headers[name]!)
   return list
@@ -109,7 +109,7 @@ function drain(response: IncomingMessage): void {
 }
 
 /** What came back. Never its body: that is the destination's, and may quote what was sent. */
-export interface Answer {
+export interface HttpResponse {
   readonly status: number
   readonly retryAfter: string | undefined
 }
@@ -119,22 +119,28 @@ export type Judged =
   | Outcome
   /** The server, or what stands before it, cannot take requests at present. */
   | { readonly kind: 'away'; readonly error: WaybillError; readonly after: number | undefined }
+  /** What the address, the secrets or a route are wrong for: a deploy mends it, and no message is to blame for it. */
+  | { readonly kind: 'misdirected'; readonly error: WaybillError; readonly forGood: boolean }
 
 /** 500 and its like are about a request; these are about the server: too busy, not there, behind a gateway in vain. */
 const AWAY = new Set([429, 502, 503, 504])
 /** Statuses below 500 that may go better later. */
 const LATER = new Set([408, 425])
+/** Those that speak of the message itself: malformed, of a type or size nobody takes there, not to be processed. */
+const REFUSED = new Set([400, 406, 411, 413, 414, 415, 422, 431, 451])
+const GONE = 410
 
 export function isSuccess(status: number): boolean {
   return status >= 200 && status < 300
 }
 
-export function judge({ status, retryAfter }: Answer, now: number, longest: number): Judged {
+export function judge({ status, retryAfter }: HttpResponse, now: number, longest: number): Judged {
   if (isSuccess(status)) return OK
-  const error = new WaybillError('HTTP_STATUS', `answered ${status}${meaning(status)}`)
+  const error = new WaybillError('HTTP_STATUS', `responded with ${status}${meaning(status)}`)
   const after = retryAfter === undefined ? undefined : delayOf(retryAfter, now, longest)
   if (AWAY.has(status)) return { kind: 'away', error, after }
-  if (status < 500 && !LATER.has(status)) return { kind: 'rejected', error }
+  if (REFUSED.has(status)) return { kind: 'rejected', error }
+  if (status < 500 && !LATER.has(status)) return { kind: 'misdirected', error, forGood: status === GONE }
   return after === undefined ? { kind: 'failed', error } : { kind: 'failed', error, after }
 }
 
@@ -151,6 +157,7 @@ function meaning(status: number): string {
   if (status < 300) return ''
   if (status < 400) return ': a redirect, and those are not followed; give the address it leads to'
   if (status === 401 || status === 403) return ': not authorised; look at the secrets of both sides and at their clocks'
+  if (status === 404 || status === 405) return ': there is no such route for POST; look at the address'
   if (status === 410) return ': the endpoint is gone for good'
   if (status === 413) return ': too large for it'
   return ''

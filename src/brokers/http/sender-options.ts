@@ -14,7 +14,7 @@ import {
   wholeNumber,
 } from '../../core/index.ts'
 import { topicOf } from '../../flow/index.ts'
-import { Guard, type Lookup } from './addresses.ts'
+import { AddressGuard, type Lookup } from './addresses.ts'
 import { MODES, type Mode } from './encoding.ts'
 import { type Secret, secretsOf } from './signature.ts'
 
@@ -75,7 +75,7 @@ const TLS_OPTIONS: OptionNames<NonNullable<HttpSenderOptions['tls']>> = {
 }
 
 /** The options, checked, with their defaults. */
-export interface SenderSettings {
+export interface HttpSenderSettings {
   readonly name: string
   /** The one destination, where there is one. */
   readonly fixed: URL | undefined
@@ -83,7 +83,7 @@ export interface SenderSettings {
   readonly headers: Readonly<Record<string, string>>
   readonly mode: Mode
   readonly secrets: readonly Secret[]
-  readonly guard: Guard
+  readonly guard: AddressGuard
   readonly timeout: number
   readonly concurrency: number
   readonly longestRetryAfter: number
@@ -91,7 +91,7 @@ export interface SenderSettings {
   readonly clock: Clock
 }
 
-export function senderSettings(options: HttpSenderOptions): SenderSettings {
+export function senderSettings(options: HttpSenderOptions): HttpSenderSettings {
   checkOptions('http sender', options, OPTIONS)
   const { url, secrets, unsigned = false, clock = systemClock } = options ?? {}
   const fixed = typeof url === 'function' ? undefined : urlFrom('http sender: url', url)
@@ -104,7 +104,7 @@ export function senderSettings(options: HttpSenderOptions): SenderSettings {
       `${where}: give secrets, so that the receiver can tell these requests from others, or unsigned: true; not both`,
     )
   }
-  const guard = new Guard(where, options.allow ?? [], options.lookup)
+  const guard = new AddressGuard(where, options.allow ?? [], options.lookup)
   if (fixed !== undefined) guard.checkHost(fixed.hostname)
   if (fixed?.protocol === 'http:' && !guard.named(fixed.hostname)) {
     warnOnce(where, 'the URL is not https: whoever is on the way can read the events')
@@ -160,7 +160,7 @@ function headersFrom(where: string, given: HttpSenderOptions['headers'] = {}): R
     if (!/^[!#$%&'*+.^_`|~0-9a-z-]+$/.test(lower) || OWN_HEADERS.test(lower)) {
       throw new WaybillError(
         'INVALID_OPTION',
-        `${where}: headers: ${describe(name)} cannot be set; it is ours, or no header`,
+        `${where}: headers: ${describe(name)} cannot be set: Waybill sets it, or it is no valid header name`,
       )
     }
     if (typeof value !== 'string' || /[^\t\x20-\x7e]/.test(value)) {

@@ -1,16 +1,16 @@
 import { Agent as PlainAgent } from 'node:http'
 import { Agent as SecureAgent } from 'node:https'
+import { Bag, Deadlines } from '../../core/deadlines.ts'
 import { asError, encodeData, onAbort, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
 import { type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
-import { Bag, Deadlines } from './deadlines.ts'
 import { type Encoded, encode } from './encoding.ts'
-import { type Judged, judge, post, type Target, targetOf } from './request.ts'
-import { type HttpSenderOptions, type SenderSettings, senderSettings } from './sender-options.ts'
+import { type Judged, judge, post, type RequestTarget, targetOf } from './request.ts'
+import { type HttpSenderOptions, type HttpSenderSettings, senderSettings } from './sender-options.ts'
 
 /** What the messages of one call share: once the destination is away, the rest is not tried. */
-interface Call {
+interface SendCall {
   readonly signal: AbortSignal
-  /** Its requests, told when it is aborted. */
+  /** Called when it is aborted, one for each of its requests. */
   readonly flying: Bag<(reason: unknown) => void>
   away: unknown
 }
@@ -18,18 +18,21 @@ interface Call {
 /**
  * Events as signed CloudEvents webhooks, one POST each. With one URL, whatever speaks of the server as a whole (no
  * connection, no answer, 429, 502, 503, 504) is `down`: nobody is charged, the flow pauses and probes, and nothing is
- * sent before the time that a Retry-After names. With a URL for each message there is no whole: the same then concerns
+ * sent before the time that a Retry-After names. So is what a wrong address, secret or route brings (redirects, 401, 403,
+ * 404, 405, 409 and the like): a deploy mends it. A message that alone gets such an answer while others arrive is charged by
+ * the flow. What speaks of the message (400, 413, 415, 422 …) is refused for good. With a URL for each message there is no whole: the same then concerns
  * that message alone, so that one endpoint which is away holds back nobody else.
  */
 export class HttpSender implements Publisher {
   readonly name: string
+  readonly system = 'http'
   readonly features = {}
-  readonly #settings: SenderSettings
+  readonly #settings: HttpSenderSettings
   readonly #slots: Slots
   readonly #agents: { readonly 'http:': PlainAgent; readonly 'https:': SecureAgent }
   readonly #deadlines: Deadlines
   /** Of the one destination, where there is one. */
-  readonly #target: Target | undefined
+  readonly #target: RequestTarget | undefined
   #notBefore = 0
 
   constructor(options: HttpSenderOptions) {
@@ -62,7 +65,7 @@ export class HttpSender implements Publisher {
       const error = new Unavailable(`${this.name} asked for a pause, of which ${Math.ceil(wait)} ms are left`)
       return messages.map(() => ({ kind: 'down', error }))
     }
-    const call: Call = { signal, flying: new Bag(), away: undefined }
+    const call: SendCall = { signal, flying: new Bag(), away: undefined }
     const forget = onAbort(signal, () => {
       call.away ??= signal.reason
       for (const { value: giveUp } of call.flying.all()) giveUp(signal.reason)
@@ -79,7 +82,7 @@ export class HttpSender implements Publisher {
   }
 
   /** As many at a time as there are slots: each that is had takes one message after the other. */
-  async #all(messages: readonly RawMessage[], call: Call): Promise<readonly Outcome[]> {
+  async #all(messages: readonly RawMessage[], call: SendCall): Promise<readonly Outcome[]> {
     const outcomes = new Array<Outcome>(messages.length)
     let next = 0
     const send = async () => {
@@ -93,15 +96,15 @@ export class HttpSender implements Publisher {
         release()
       }
     }
-    const lanes = Math.min(messages.length, this.#settings.concurrency)
-    await Promise.all(Array.from({ length: lanes }, send))
+    const senders = Math.min(messages.length, this.#settings.concurrency)
+    await Promise.all(Array.from({ length: senders }, send))
     return outcomes
   }
 
-  async #one(message: RawMessage, call: Call): Promise<Outcome> {
+  async #one(message: RawMessage, call: SendCall): Promise<Outcome> {
     if (call.away !== undefined) return { kind: 'down', error: call.away }
     const { mode, secrets, timeout, clock, longestRetryAfter } = this.#settings
-    let target: Target
+    let target: RequestTarget
     let encoded: Encoded
     try {
       target = this.#target ?? this.#targetOf(message)
@@ -119,22 +122,29 @@ export class HttpSender implements Publisher {
     } catch (error) {
       judged = failure(error, target.host, this.#target !== undefined)
     }
+    if (judged.kind === 'misdirected') return this.#misdirected(judged)
     return judged.kind === 'away' ? this.#away(judged, call) : judged
   }
 
-  #targetOf(message: RawMessage): Target {
+  #targetOf(message: RawMessage): RequestTarget {
     const { urlOf, guard, headers } = this.#settings
     const url = urlOf(message)
     guard.checkHost(url.hostname)
     return targetOf(url, headers)
   }
 
-  #away({ error, after }: Extract<Judged, { kind: 'away' }>, call: Call): Outcome {
+  #away({ error, after }: Extract<Judged, { kind: 'away' }>, call: SendCall): Outcome {
     const { fixed, clock } = this.#settings
     if (fixed === undefined) return after === undefined ? { kind: 'failed', error } : { kind: 'failed', error, after }
     if (after !== undefined) this.#notBefore = clock.monotonic() + after
     call.away = error
     return { kind: 'down', error }
+  }
+
+  /** The others of the call are tried all the same: it may be this message that asks for what is not there. */
+  #misdirected({ error, forGood }: Extract<Judged, { kind: 'misdirected' }>): Outcome {
+    if (this.#settings.fixed !== undefined) return { kind: 'down', error }
+    return { kind: forGood ? 'rejected' : 'failed', error }
   }
 }
 

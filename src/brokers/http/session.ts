@@ -2,22 +2,22 @@ import { type Clock, Wakeup } from '../../core/index.ts'
 import type { Demand, Session, Settled, Settlement } from '../../flow/index.ts'
 import type { Arrivals, HttpDelivery, Reply } from './arrivals.ts'
 
-export interface SessionSettings {
+export interface HttpSessionSettings {
   readonly arrivals: Arrivals
   readonly clock: Clock
   readonly onClose: () => void
 }
 
-/** Takes what requests brought, and answers them by what became of it. */
+/** Takes what requests brought, and responds to them by what became of it. */
 export class HttpSession implements Session<HttpDelivery> {
-  readonly #settings: SessionSettings
-  /** Never aborted: what is in hand belongs to requests, and those end one by one. */
+  readonly #settings: HttpSessionSettings
+  /** Never aborted: what is unsettled belongs to requests, which end one by one. */
   readonly lost: AbortSignal = new AbortController().signal
-  readonly #inHand = new Set<HttpDelivery>()
+  readonly #unsettled = new Set<HttpDelivery>()
   readonly #wakeup: Wakeup
   #open = true
 
-  constructor(settings: SessionSettings) {
+  constructor(settings: HttpSessionSettings) {
     this.#settings = settings
     this.#wakeup = new Wakeup(settings.clock)
   }
@@ -25,7 +25,7 @@ export class HttpSession implements Session<HttpDelivery> {
   async take(demand: Demand, signal: AbortSignal): Promise<readonly HttpDelivery[]> {
     if (!this.#open || signal.aborted) return []
     const taken = this.#settings.arrivals.take(demand)
-    for (const delivery of taken) this.#inHand.add(delivery)
+    for (const delivery of taken) this.#unsettled.add(delivery)
     return taken
   }
 
@@ -45,7 +45,7 @@ export class HttpSession implements Session<HttpDelivery> {
     const released: HttpDelivery[] = []
     let stale = 0
     for (const [delivery, settlement] of batch) {
-      this.#inHand.delete(delivery)
+      this.#unsettled.delete(delivery)
       if (settlement.kind === 'release') released.push(delivery)
       else if (!arrivals.settle(delivery, replyTo(settlement))) stale++
     }
@@ -55,8 +55,8 @@ export class HttpSession implements Session<HttpDelivery> {
   async close(): Promise<void> {
     if (!this.#open) return
     this.#open = false
-    this.#settings.arrivals.giveBack([...this.#inHand])
-    this.#inHand.clear()
+    this.#settings.arrivals.giveBack([...this.#unsettled])
+    this.#unsettled.clear()
     this.wake()
     this.#settings.onClose()
   }

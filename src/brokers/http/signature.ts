@@ -8,8 +8,8 @@ import { WaybillError } from '../../core/index.ts'
  *
  * That does not cover headers, and in binary mode the attributes of an event are headers: whoever caught one request
  * could send its body again under another id. So there each secret has a second entry, `v1ce,`, over the attributes
- * too, with a key of its own that is made from the secret. Receivers that do not know it pass over it, as the standard
- * tells them to.
+ * too, with a key of its own that is made from the secret. Receivers that do not know it ignore it, as the standard
+ * requires.
  */
 export interface Secret {
   readonly body: Buffer
@@ -62,7 +62,7 @@ export function signatureOf(secrets: readonly Secret[], signed: Signed): string 
 /** `attributes`: the body is as it was signed, but nothing vouches for the attributes. */
 export type Verified = 'whole' | 'attributes' | 'no'
 
-/** Every secret is tried with every entry, in a time that does not tell how much of one was right. */
+/** Every secret is tried with every entry, in a time that does not depend on how much of one was right. */
 export function verify(secrets: readonly Secret[], signature: string, signed: Signed): Verified {
   let body = false
   let attributes = signed.attributes === undefined

@@ -1,3 +1,4 @@
+import { onAbort } from '../../core/index.ts'
 import { type BodyLimits, type Incoming, isTooLong, NOTHING, type Unread, type Verdict } from './incoming.ts'
 
 /** A request as web frameworks have it. */
@@ -16,32 +17,36 @@ export class WebIncoming implements Incoming {
     if (isTooLong(this, limits)) return 'too large'
     if (this.#request.body === null) return NOTHING
     const reader = (this.#request.body as ReadableStream<Uint8Array>).getReader()
-    const { deadlines, timeout, most } = limits
+    const { deadlines, timeout } = limits
     let late = () => {}
     const slow = new Promise<'too slow'>((resolve) => {
       late = () => resolve('too slow')
     })
     const deadline = deadlines.add(timeout, late)
     try {
-      return await Promise.race([slow, readAll(reader, most)])
+      // Not withDeadline: all bodies share one timer.
+      return await Promise.race([slow, readAll(reader, limits)])
     } catch {
       return 'broken'
     } finally {
       deadlines.delete(deadline)
-      // Whoever still sends is told to stop. Not waited for: it may never answer.
+      // Asks a client that still sends to stop. Not waited for: it may never answer.
       reader.cancel().catch(() => {})
     }
   }
 
   onGone(listener: () => void): () => void {
     const { signal } = this.#request
-    if (signal.aborted) queueMicrotask(listener)
-    else signal.addEventListener('abort', listener)
-    return () => signal.removeEventListener('abort', listener)
+    if (!signal.aborted) return onAbort(signal, listener)
+    queueMicrotask(listener)
+    return () => {}
   }
 }
 
-async function readAll(reader: ReadableStreamDefaultReader<Uint8Array>, most: number): Promise<Uint8Array | Unread> {
+async function readAll(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  { most, room }: BodyLimits,
+): Promise<Uint8Array | Unread> {
   const chunks: Uint8Array[] = []
   let size = 0
   for (;;) {
@@ -49,6 +54,7 @@ async function readAll(reader: ReadableStreamDefaultReader<Uint8Array>, most: nu
     if (done) return chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, size)
     size += value.byteLength
     if (size > most) return 'too large'
+    if (room?.(value.byteLength) === false) return 'no room'
     chunks.push(value)
   }
 }

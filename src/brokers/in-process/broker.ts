@@ -44,7 +44,7 @@ export interface InProcessPublisherOptions {
 }
 
 /** Which dead letters: by message id, or by a function. */
-export type WhichDead = string | ((letter: InProcessDeadLetter) => boolean)
+export type WhichInProcessDead = string | ((letter: InProcessDeadLetter) => boolean)
 
 /**
  * A broker inside this process, for tests and for services of one process: topics, named subscriptions with competing
@@ -54,14 +54,15 @@ export type WhichDead = string | ((letter: InProcessDeadLetter) => boolean)
  * in front.
  *
  * - A subscription exists from the moment `source` names it, whether or not anybody takes. It gets what is published
- *   from then on, and before that the last `retain` messages. A topic that nobody subscribes to is told once as a
- *   warning, and its messages are dropped.
- * - While messages of a key are in hand of one session no other gets any of that key; while one waits for its retry
+ *   from then on, and before that the last `retain` messages. A topic without a subscription is reported
+ *   once, as a warning, and its messages are dropped.
+ * - While one session has unsettled messages of a key no other gets any of that key; while one waits for its retry
  *   the later ones wait too.
  * - A message with an empty place in every subscription arrives in all of them, otherwise in none.
  */
 export class InProcessBroker implements Publisher {
   readonly name: string
+  readonly system = 'in_process'
   readonly features = { ordered: true } as const
   readonly #clock: Clock
   readonly #retain: number
@@ -93,7 +94,8 @@ export class InProcessBroker implements Publisher {
       )
     }
     const choose = typeof topic === 'function' ? topic : () => topic
-    return { name: this.name, features: this.features, publish: (messages) => this.#publish(messages, choose) }
+    const { name, system, features } = this
+    return { name, system, features, publish: (messages) => this.#publish(messages, choose) }
   }
 
   /**
@@ -132,7 +134,7 @@ export class InProcessBroker implements Publisher {
     return subscription
   }
 
-  /** The subscription and all it holds are gone. Answers whether there was one. */
+  /** The subscription and all it holds are gone. Returns whether there was one. */
   unsubscribe(name: string): boolean {
     const subscription = this.#subscriptions.get(name)
     subscription?.close(new WaybillError('LOST', `subscription ${name} was removed`))
@@ -149,19 +151,19 @@ export class InProcessBroker implements Publisher {
     return this.#known(name).queue.dead
   }
 
-  /** Puts dead letters back into their place, with all their attempts. Answers how many. */
-  rearm(name: string, which?: WhichDead): number {
+  /** Puts dead letters back into their place, with all their attempts. Returns how many. */
+  rearm(name: string, which?: WhichInProcessDead): number {
     return this.#known(name).queue.resolveDead(fitsDead(which), true)
   }
 
-  /** Drops dead letters for good. Answers how many. */
-  discard(name: string, which: WhichDead): number {
+  /** Drops dead letters for good. Returns how many. */
+  discard(name: string, which: WhichInProcessDead): number {
     return this.#known(name).queue.resolveDead(fitsDead(which), false)
   }
 
   /** Every session (of one subscription, or of all) is lost, as by a cut connection: for tests of what happens then. */
   disconnect(name?: string): void {
-    const reason = new WaybillError('LOST', 'the in-process broker was told to disconnect')
+    const reason = new WaybillError('LOST', 'the in-process broker was disconnected')
     const subscriptions = name === undefined ? this.#subscriptions.values() : [this.#known(name)]
     for (const subscription of subscriptions) subscription.disconnect(reason)
   }
@@ -233,7 +235,7 @@ export class InProcessBroker implements Publisher {
   }
 }
 
-function fitsDead(which: WhichDead | undefined): (letter: InProcessDeadLetter) => boolean {
+function fitsDead(which: WhichInProcessDead | undefined): (letter: InProcessDeadLetter) => boolean {
   if (which === undefined) return () => true
   return typeof which === 'function' ? which : ({ message }) => message.id === which
 }

@@ -30,7 +30,7 @@ interface BusSubscriber {
 /**
  * Events to whoever in this process wants them: no queue, no retry, nothing is kept.
  *
- * - `publish` fires: it returns at once, and a subscriber that fails is told by telemetry (`bus.subscriber_failed`).
+ * - `publish` fires: it returns at once, and a failed subscriber is reported by telemetry (`bus.subscriber_failed`).
  * - `dispatch` waits for every subscriber, all of them even when some fail, and rejects with one AggregateError of all
  *   failures; or with NO_SUBSCRIBERS when nobody wants the message, since then nobody has handled it.
  * - `publisher()` is `dispatch` as a publisher, so that an outbox can be relayed to it: a message counts as published

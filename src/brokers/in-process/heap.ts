@@ -5,7 +5,7 @@ export interface Node {
 }
 
 /** Smallest first. One that is not on top can be taken out, or moved when its rank has changed. */
-export class Heap<T extends Node> {
+export class IndexedHeap<T extends Node> {
   readonly #before: (a: T, b: T) => boolean
   readonly #nodes: T[] = []
 

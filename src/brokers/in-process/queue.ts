@@ -1,12 +1,12 @@
 import { Fifo } from '../../core/fifo.ts'
 import { type Clock, errorSummary, Message } from '../../core/index.ts'
 import type { Delivery, Demand, Settlement } from '../../flow/index.ts'
-import { Heap } from './heap.ts'
-import { type Holder, Item, KeyLane, older, type Ready } from './lane.ts'
+import { IndexedHeap } from './heap.ts'
+import { KeyMessages, older, QueuedMessage, type QueueHolder, type ReadyEntry } from './key-messages.ts'
 
 /** A message as a subscription gave it. */
 export interface InProcessDelivery extends Delivery {
-  readonly item: Item
+  readonly item: QueuedMessage
 }
 
 /** A message that was given up in a subscription, and why. */
@@ -25,7 +25,7 @@ export interface InProcessDeadLetter {
 export interface InProcessStats {
   /** Could be taken, or waits for its key. */
   readonly ready: number
-  readonly inHand: number
+  readonly unsettled: number
   /** Wait for their retry. */
   readonly retrying: number
   readonly dead: number
@@ -40,14 +40,14 @@ export class Queue {
   readonly #deadBlocks: boolean
   readonly #wake: () => void
   /** Without a key and never taken. */
-  readonly #fresh = new Fifo<Item>()
-  /** Without a key and given back, and the lanes that anybody may take from. */
-  readonly #ready = new Heap<Ready>(older)
-  readonly #retrying = new Heap<Item>((a, b) => a.due < b.due || (a.due === b.due && a.order < b.order))
-  readonly #lanes = new Map<string, KeyLane>()
-  readonly #dead = new Map<Item, InProcessDeadLetter>()
+  readonly #fresh = new Fifo<QueuedMessage>()
+  /** Without a key and given back, and the per-key queues that anybody may take from. */
+  readonly #ready = new IndexedHeap<ReadyEntry>(older)
+  readonly #retrying = new IndexedHeap<QueuedMessage>((a, b) => a.due < b.due || (a.due === b.due && a.order < b.order))
+  readonly #keyQueues = new Map<string, KeyMessages>()
+  readonly #dead = new Map<QueuedMessage, InProcessDeadLetter>()
   #order = 0
-  #inHand = 0
+  #unsettled = 0
   #live = 0
 
   /** `wake` is called whenever there may be something to take, or the next retry comes sooner. */
@@ -64,8 +64,8 @@ export class Queue {
 
   get stats(): InProcessStats {
     const retrying = this.#retrying.size
-    const ready = this.#live - this.#inHand - retrying
-    return { ready, inHand: this.#inHand, retrying, dead: this.#dead.size }
+    const ready = this.#live - this.#unsettled - retrying
+    return { ready, unsettled: this.#unsettled, retrying, dead: this.#dead.size }
   }
 
   /** When the next retry is due. */
@@ -74,32 +74,32 @@ export class Queue {
   }
 
   add(message: Message<string | Uint8Array>, size: number): void {
-    const item = new Item(this.#order++, message, size)
+    const item = new QueuedMessage(this.#order++, message, size)
     this.#live++
     if (item.key === undefined) {
       this.#fresh.push(item)
       this.#wake()
       return
     }
-    const lane = this.#lane(item.key)
-    lane.add(item)
+    const keyQueue = this.#keyQueue(item.key)
+    keyQueue.add(item)
     // One that was waiting already keeps its place.
-    if (lane.size === 1) this.#place(lane)
+    if (keyQueue.size === 1) this.#place(keyQueue)
   }
 
   /** Whether this holder could take something now. */
-  available(holder: Holder): boolean {
+  available(holder: QueueHolder): boolean {
     this.#promote()
     return this.#next(holder) !== undefined
   }
 
-  take(holder: Holder, { count, bytes }: Demand): InProcessDelivery[] {
+  take(holder: QueueHolder, { count, bytes }: Demand): InProcessDelivery[] {
     this.#promote()
     const taken: InProcessDelivery[] = []
     for (let total = 0; taken.length < count; ) {
       const next = this.#next(holder)
       if (next === undefined) break
-      const item = next instanceof KeyLane ? next.peek()! : next
+      const item = next instanceof KeyMessages ? next.peek()! : next
       total += item.size
       if (taken.length > 0 && total > bytes) break
       this.#remove(next, holder)
@@ -109,35 +109,35 @@ export class Queue {
   }
 
   /** `false`: stale, nothing was changed. */
-  settle(holder: Holder, delivery: InProcessDelivery, settlement: Settlement): boolean {
+  settle(holder: QueueHolder, delivery: InProcessDelivery, settlement: Settlement): boolean {
     const { item } = delivery
-    if (item?.delivery !== delivery || !holder.inHand.has(item)) return false
-    const lane = this.#takeBack(holder, item)
+    if (item?.delivery !== delivery || !holder.unsettled.has(item)) return false
+    const keyQueue = this.#takeBack(holder, item)
     switch (settlement.kind) {
       case 'done':
         this.#live--
         break
       case 'release':
-        this.#giveBack(item, lane)
+        this.#giveBack(item, keyQueue)
         break
       case 'retry':
         if (settlement.charged) item.attempts++
-        this.#retryLater(item, lane, settlement.after)
+        this.#retryLater(item, keyQueue, settlement.after)
         break
       case 'dead':
-        this.#bury(item, lane, settlement)
+        this.#deadLetter(item, keyQueue, settlement)
         break
     }
-    if (lane !== undefined) this.#place(lane)
+    if (keyQueue !== undefined) this.#place(keyQueue)
     return true
   }
 
-  /** Gives back everything this holder has in hand. */
-  returnAll(holder: Holder): void {
-    for (const item of [...holder.inHand]) {
-      const lane = this.#takeBack(holder, item)
-      this.#giveBack(item, lane)
-      if (lane !== undefined) this.#place(lane)
+  /** Gives back everything this holder has not settled. */
+  returnAll(holder: QueueHolder): void {
+    for (const item of [...holder.unsettled]) {
+      const keyQueue = this.#takeBack(holder, item)
+      this.#giveBack(item, keyQueue)
+      if (keyQueue !== undefined) this.#place(keyQueue)
     }
   }
 
@@ -152,30 +152,30 @@ export class Queue {
       if (!fits(letter)) continue
       count++
       this.#dead.delete(item)
-      const lane = item.key === undefined ? undefined : this.#lane(item.key)
-      if (lane !== undefined && this.#deadBlocks) lane.blocked--
+      const keyQueue = item.key === undefined ? undefined : this.#keyQueue(item.key)
+      if (keyQueue !== undefined && this.#deadBlocks) keyQueue.blocked--
       if (rearm) {
         item.attempts = 0
         this.#live++
-        this.#giveBack(item, lane)
+        this.#giveBack(item, keyQueue)
       }
-      if (lane !== undefined) this.#place(lane)
+      if (keyQueue !== undefined) this.#place(keyQueue)
     }
     return count
   }
 
-  /** The oldest message whose turn it is: of everybody's, or of the keys this holder has in hand. */
-  #next(holder: Holder): Ready | undefined {
-    const own = holder.lanes.peek()
+  /** The oldest message whose turn it is: of everybody's, or of the keys this holder has unsettled messages of. */
+  #next(holder: QueueHolder): ReadyEntry | undefined {
+    const own = holder.keyQueues.peek()
     const shared = this.#ready.peek()
-    let next: Ready | undefined = this.#fresh.peek()
+    let next: ReadyEntry | undefined = this.#fresh.peek()
     if (shared !== undefined && (next === undefined || older(shared, next))) next = shared
     if (own !== undefined && (next === undefined || older(own, next))) next = own
     return next
   }
 
-  #remove(next: Ready, holder: Holder): void {
-    if (next instanceof KeyLane) {
+  #remove(next: ReadyEntry, holder: QueueHolder): void {
+    if (next instanceof KeyMessages) {
       next.shift()
       next.out++
       next.holder = holder
@@ -184,45 +184,49 @@ export class Queue {
     else this.#fresh.shift()
   }
 
-  #give(item: Item, holder: Holder): InProcessDelivery {
+  #give(item: QueuedMessage, holder: QueueHolder): InProcessDelivery {
     const { message, key, attempts, size } = item
     // A copy without locals: what one try or one subscriber notes on its message does not reach another.
     const delivery = { message: new Message(message, message.data, message.form), key, attempts, size, item }
     item.delivery = delivery
-    holder.inHand.add(item)
-    this.#inHand++
+    holder.unsettled.add(item)
+    this.#unsettled++
     return delivery
   }
 
-  #takeBack(holder: Holder, item: Item): KeyLane | undefined {
+  #takeBack(holder: QueueHolder, item: QueuedMessage): KeyMessages | undefined {
     item.delivery = undefined
-    holder.inHand.delete(item)
-    this.#inHand--
+    holder.unsettled.delete(item)
+    this.#unsettled--
     if (item.key === undefined) return undefined
-    const lane = this.#lanes.get(item.key)!
-    lane.out--
-    return lane
+    const keyQueue = this.#keyQueues.get(item.key)!
+    keyQueue.out--
+    return keyQueue
   }
 
-  #giveBack(item: Item, lane: KeyLane | undefined): void {
-    if (lane !== undefined) {
-      lane.giveBack(item)
+  #giveBack(item: QueuedMessage, keyQueue: KeyMessages | undefined): void {
+    if (keyQueue !== undefined) {
+      keyQueue.giveBack(item)
       return
     }
     this.#ready.push(item)
     this.#wake()
   }
 
-  #retryLater(item: Item, lane: KeyLane | undefined, after: number): void {
+  #retryLater(item: QueuedMessage, keyQueue: KeyMessages | undefined, after: number): void {
     item.due = this.#clock.monotonic() + after
     this.#retrying.push(item)
-    if (lane !== undefined) lane.blocked++
+    if (keyQueue !== undefined) keyQueue.blocked++
     if (this.#retrying.peek() === item) this.#wake()
   }
 
-  #bury(item: Item, lane: KeyLane | undefined, { reason, error }: { reason: string; error: unknown }): void {
+  #deadLetter(
+    item: QueuedMessage,
+    keyQueue: KeyMessages | undefined,
+    { reason, error }: { reason: string; error: unknown },
+  ): void {
     this.#live--
-    if (lane !== undefined && this.#deadBlocks) lane.blocked++
+    if (keyQueue !== undefined && this.#deadBlocks) keyQueue.blocked++
     const { message, attempts } = item
     const at = this.#clock.now()
     this.#dead.set(item, { message, attempts: attempts + 1, reason, error: errorSummary(error), at })
@@ -234,39 +238,39 @@ export class Queue {
     const now = this.#clock.monotonic()
     for (let item = this.#retrying.peek(); item !== undefined && item.due <= now; item = this.#retrying.peek()) {
       this.#retrying.pop()
-      const lane = item.key === undefined ? undefined : this.#lanes.get(item.key)!
-      this.#giveBack(item, lane)
-      if (lane === undefined) continue
-      lane.blocked--
-      this.#place(lane)
+      const keyQueue = item.key === undefined ? undefined : this.#keyQueues.get(item.key)!
+      this.#giveBack(item, keyQueue)
+      if (keyQueue === undefined) continue
+      keyQueue.blocked--
+      this.#place(keyQueue)
     }
   }
 
-  #lane(key: string): KeyLane {
-    const known = this.#lanes.get(key)
+  #keyQueue(key: string): KeyMessages {
+    const known = this.#keyQueues.get(key)
     if (known !== undefined) return known
-    const lane = new KeyLane(key)
-    this.#lanes.set(key, lane)
-    return lane
+    const keyQueue = new KeyMessages(key)
+    this.#keyQueues.set(key, keyQueue)
+    return keyQueue
   }
 
-  /** Puts a lane where it belongs now, and forgets it when nothing is left of it. */
-  #place(lane: KeyLane, wake = true): void {
-    if (lane.out === 0) lane.holder = undefined
-    const { heap } = lane
-    const first = lane.peek()
-    let belongs: Heap<Ready> | undefined
-    if (first !== undefined && lane.blocked === 0) {
-      lane.order = first.order
-      belongs = lane.holder?.lanes ?? this.#ready
+  /** Puts a per-key queue where it belongs now, and forgets it when nothing is left of it. */
+  #place(keyQueue: KeyMessages, wake = true): void {
+    if (keyQueue.out === 0) keyQueue.holder = undefined
+    const { heap } = keyQueue
+    const first = keyQueue.peek()
+    let belongs: IndexedHeap<ReadyEntry> | undefined
+    if (first !== undefined && keyQueue.blocked === 0) {
+      keyQueue.order = first.order
+      belongs = keyQueue.holder?.keyQueues ?? this.#ready
     }
-    if (heap === belongs) belongs?.moved(lane)
+    if (heap === belongs) belongs?.moved(keyQueue)
     else {
-      heap?.remove(lane)
-      belongs?.push(lane)
-      lane.heap = belongs
+      heap?.remove(keyQueue)
+      belongs?.push(keyQueue)
+      keyQueue.heap = belongs
     }
     if (belongs !== undefined && wake) this.#wake()
-    if (first === undefined && lane.out === 0 && lane.blocked === 0) this.#lanes.delete(lane.key)
+    if (first === undefined && keyQueue.out === 0 && keyQueue.blocked === 0) this.#keyQueues.delete(keyQueue.key)
   }
 }

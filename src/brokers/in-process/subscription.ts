@@ -1,6 +1,6 @@
 import { type Clock, type RawMessage, Unavailable, Wakeup, WaybillError } from '../../core/index.ts'
 import type { Demand, Session, Settled, Source } from '../../flow/index.ts'
-import { Holder } from './lane.ts'
+import { QueueHolder } from './key-messages.ts'
 import { type InProcessDelivery, Queue } from './queue.ts'
 
 export interface SubscriptionSettings {
@@ -12,6 +12,7 @@ export interface SubscriptionSettings {
 /** A named queue and everybody who takes from it: they compete for its messages. */
 export class Subscription implements Source<InProcessDelivery> {
   readonly name: string
+  readonly system = 'in_process'
   readonly features = { redelivers: true, holdsKeys: true } as const
   readonly settings: SubscriptionSettings
   readonly queue: Queue
@@ -54,7 +55,7 @@ export class Subscription implements Source<InProcessDelivery> {
     return session
   }
 
-  /** Every open session is lost; what it had in hand is here again. */
+  /** Every open session is lost; what it had not settled is ready again. */
   disconnect(reason: unknown): void {
     for (const session of [...this.#sessions]) session.lose(reason)
   }
@@ -65,7 +66,7 @@ export class Subscription implements Source<InProcessDelivery> {
   }
 
   /** Until there may be something for this holder, or `ms` have passed, or one of the signals aborts. */
-  async wait(holder: Holder, ms: number, signals: readonly AbortSignal[]): Promise<void> {
+  async wait(holder: QueueHolder, ms: number, signals: readonly AbortSignal[]): Promise<void> {
     if (signals.some((signal) => signal.aborted) || this.queue.available(holder)) return
     const { nextDue } = this.queue
     const until = nextDue === undefined ? ms : Math.min(ms, Math.max(0, nextDue - this.#clock.monotonic()))
@@ -75,7 +76,7 @@ export class Subscription implements Source<InProcessDelivery> {
 
 class InProcessSession implements Session<InProcessDelivery> {
   readonly #subscription: Subscription
-  readonly #holder = new Holder()
+  readonly #holder = new QueueHolder()
   readonly #lost = new AbortController()
   readonly #onEnd: () => void
   #open = true

@@ -14,11 +14,11 @@ import {
 import type { KafkaAdmin, KafkaClient } from '../../drivers/kafka/kafka.ts'
 import { type KafkaLike, kafkaOf } from '../../drivers/kafka/recognise.ts'
 import { type Phase, type Publisher, RETRY_DEFAULTS, type Stoppable, topicOf } from '../../flow/index.ts'
-import { checkedTopic, decoderOf, encoderOf, type KafkaDecode, type KafkaEncode } from './encoding.ts'
+import { checkedTopic, decoderOf, encoderOf, isTombstone, type KafkaDecode, type KafkaEncode } from './encoding.ts'
 import type { GroupSettings, TopicShape } from './member.ts'
 import { KafkaPublisher } from './publisher.ts'
 import { Sender } from './sender.ts'
-import { needTopics } from './setup.ts'
+import { needTopics, warnOfTopics } from './setup.ts'
 import { KafkaSource } from './source.ts'
 
 /** A Kafka cluster, over a client of kafkajs. */
@@ -145,7 +145,15 @@ export class KafkaBroker implements Stoppable {
       batchBytes: wholeNumber(`${where}: batchBytes`, options.batchBytes ?? 900_000),
       prepare: async () => {
         if (wanted.length === 0) return
-        await this.#withAdmin((admin) => needTopics(where, admin, wanted, shape !== undefined))
+        await this.#withAdmin(async (admin) => {
+          await needTopics(where, admin, wanted, shape !== undefined)
+          await warnOfTopics(
+            where,
+            admin,
+            wanted.map((one) => one.topic),
+            false,
+          )
+        })
       },
       withAdmin: (work) => this.#withAdmin(work),
     })
@@ -186,11 +194,13 @@ export class KafkaBroker implements Stoppable {
       session: Math.max(1, milliseconds(options.session ?? '30s', `${where}: session`)),
       block: Math.max(1, Math.round(milliseconds(options.block ?? '1s', `${where}: block`))),
       ahead,
-      stock: Math.min(ahead, 2000),
+      buffer: Math.min(ahead, 2000),
       maxCrashes: wholeNumber(`${where}: maxCrashes`, options.maxCrashes ?? RETRY_DEFAULTS.maxCrashes),
       order: oneOf(`${where}: order`, options.order ?? 'key', ['key', 'partition']),
       create: shapeOf(where, options.create),
       decode: decoderOf(this.#options.decode),
+      // Whoever decodes by himself may know what a deletion means.
+      passesOver: this.#options.decode === undefined ? isTombstone : () => false,
       client: this.#client,
       sender: this.#sender,
       withAdmin: (work) => this.#withAdmin(work),

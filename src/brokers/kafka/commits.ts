@@ -11,7 +11,7 @@ const EVERY = 50
  * together with what follows it. Under load nobody waits for the answer, unless it takes too long: it stands behind the
  * records that are on their way on the same connection.
  */
-export class Commits {
+export class OffsetCommits {
   readonly #clock: Clock
   readonly #commit: () => Promise<void>
   readonly #over = new AbortController()
@@ -71,7 +71,7 @@ export class Commits {
     const { signal } = this.#over
     await this.#clock.sleep(EVERY, signal)
     this.#waiting = false
-    // When it fails, whoever settles or takes next tries again, and is told.
+    // If it fails, the next settle or take tries again, and gets the error.
     if (this.#unsaid > 0 && !signal.aborted) await this.now().catch(() => {})
   }
 }

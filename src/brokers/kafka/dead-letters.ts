@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto'
-import { checkOptions, type RawMessage, systemClock, Unavailable, wholeNumber } from '../../core/index.ts'
-import type { KafkaHeaders, KafkaPlace, KafkaRecord, OutgoingRecord } from '../../drivers/kafka/kafka.ts'
-import { ONLY_FOR, textOf } from './encoding.ts'
+import { checkOptions, type RawMessage, systemClock, telemetry, Unavailable, wholeNumber } from '../../core/index.ts'
+import type { KafkaHeaders, KafkaPlace, KafkaRecord } from '../../drivers/kafka/kafka.ts'
+import { NOTHING, NULL, OWN, PARTIAL, withoutReason } from './dead-letter-writer.ts'
+import { ONLY_FOR, sizeOf, textOf } from './encoding.ts'
 import type { GroupSettings } from './member.ts'
-import type { BadRecord } from './partition.ts'
 
 /** A record that was given up: as it was, and why. */
 export interface KafkaDeadLetter {
-  /** The letter's own place, for `rearm` and `discard`. */
+  /** The dead letter's own place, for `rearm` and `discard`. */
   readonly id: string
   readonly topic: string
   readonly partition: number
@@ -18,6 +18,11 @@ export interface KafkaDeadLetter {
   readonly key: Uint8Array | null
   readonly value: Uint8Array | null
   readonly headers: KafkaHeaders
+  /**
+   * Whether it holds the whole record. If not, the dead-letter topic refused it (`max.message.bytes`), and its value is
+   * only in the original topic, for as long as that retains it.
+   */
+  readonly whole: boolean
   /** Absent when it cannot be decoded: that is why some are here. */
   readonly message: RawMessage | undefined
 }
@@ -27,37 +32,10 @@ export interface DeadLetterOptions {
   readonly count?: number
 }
 
-const OWN = 'waybill-'
-/** Of a letter that was dealt with: a topic cannot be struck out from, so it is written behind it. */
+/** Of a dead letter that was dealt with: nothing can be removed from a topic, so this is appended. */
 const SETTLED = 'waybill-settled'
-const NOTHING = Buffer.alloc(0)
-
-/** The record as it was, with the story of it in headers. */
-export function letterOf(bad: BadRecord, group: string, topic: string): OutgoingRecord {
-  const { from, record, reason, attempts } = bad
-  const story = {
-    [`${OWN}reason`]: reason,
-    [`${OWN}attempts`]: String(attempts),
-    [`${OWN}topic`]: from.topic,
-    [`${OWN}partition`]: String(from.partition),
-    [`${OWN}offset`]: String(record.offset),
-    [`${OWN}group`]: group,
-  }
-  return {
-    topic,
-    key: record.key,
-    value: record.value ?? NOTHING,
-    headers: { ...withoutStory(record.headers), ...story },
-  }
-}
-
-/** Headers as others wrote them. Nulls become empty: some clients cannot write them. */
-function withoutStory(headers: KafkaHeaders): KafkaHeaders {
-  const entries = Object.entries(headers).filter(([name]) => !name.startsWith(OWN))
-  return Object.fromEntries(
-    entries.map(([name, value]) => [name, Array.isArray(value) ? value.map((one) => one ?? '') : (value ?? '')]),
-  )
-}
+/** One request holds so many bytes, which the default of `max.message.bytes` allows, and records. */
+const AT_ONCE = { bytes: 900_000, records: 500 }
 
 /** What the group gave up and nobody has dealt with, oldest first. */
 export async function deadLettersOf(
@@ -80,10 +58,12 @@ export async function deadLettersOf(
 
 function deadLetter({ decode }: GroupSettings, place: KafkaPlace, record: KafkaRecord): KafkaDeadLetter {
   const said = (name: string) => textOf(record.headers[OWN + name])
-  const headers = withoutStory(record.headers)
+  const headers = withoutReason(record.headers)
+  const value = record.headers[NULL] === undefined ? record.value : null
+  const whole = record.headers[PARTIAL] === undefined
   let message: RawMessage | undefined
   try {
-    message = decode({ ...record, headers }, said('topic'))
+    if (whole) message = decode({ ...record, value, headers }, said('topic'))
   } catch {
     // It stays here with its reason.
   }
@@ -96,58 +76,111 @@ function deadLetter({ decode }: GroupSettings, place: KafkaPlace, record: KafkaR
     reason: said('reason'),
     attempts: Number(said('attempts')),
     key: record.key,
-    value: record.value,
+    value,
     headers,
+    whole,
     message,
   }
 }
 
 /**
- * Deals with letters: to their topics again (for this group only, as far as groups are ours), or away with them. First
- * the deed, then the note of it: whoever dies between the two does it twice.
+ * Re-arms dead letters (to their topics, for this group only, as far as groups are ours) or discards them. That is
+ * recorded afterwards: after a crash between the two it happens twice.
  */
 export async function settleLetters(
   settings: GroupSettings,
   ids: readonly string[],
   how: 'rearmed' | 'discarded',
 ): Promise<number> {
-  const all = await deadLettersOf(settings, { count: Number.MAX_SAFE_INTEGER })
-  const letters = all.filter(({ id }) => ids.includes(id))
-  if (letters.length === 0) return 0
   const { sender, group } = settings
-  if (how === 'rearmed') {
+  const all = await deadLettersOf(settings, { count: Number.MAX_SAFE_INTEGER })
+  const wanted = all.filter(({ id }) => ids.includes(id))
+  const letters = how === 'rearmed' ? await complete(settings, wanted) : wanted
+  for (const some of chunks(letters)) {
+    if (how === 'rearmed') {
+      const again = some.map(({ topic, key, value, headers }) => {
+        return { topic, key, value, headers: { ...headers, [ONLY_FOR]: group } }
+      })
+      await sender.send(again)
+    }
     await sender.send(
-      letters.map(({ topic, key, value, headers }) => ({
-        topic,
-        key,
-        value: value ?? NOTHING,
-        headers: { ...headers, [ONLY_FOR]: group },
+      some.map(({ id, topic, key }) => ({
+        topic: settings.letters(topic),
+        // A compacted topic takes none without a key.
+        key: key ?? Buffer.from(id),
+        value: NOTHING,
+        headers: { [SETTLED]: id, [`${OWN}how`]: how, [`${OWN}group`]: group },
       })),
     )
   }
-  await sender.send(
-    letters.map(({ id, topic, key }) => ({
-      topic: settings.letters(topic),
-      key,
-      value: NOTHING,
-      headers: { [SETTLED]: id, [`${OWN}how`]: how, [`${OWN}group`]: group },
-    })),
-  )
   return letters.length
 }
 
-/** Reads a topic from its beginning to where it ends now, in a group that is gone afterwards. */
+/** What fits into one request. */
+function* chunks(letters: readonly KafkaDeadLetter[]): Generator<readonly KafkaDeadLetter[]> {
+  let chunk: KafkaDeadLetter[] = []
+  let bytes = 0
+  for (const letter of letters) {
+    const size = sizeOf(letter)
+    if (chunk.length > 0 && (bytes + size > AT_ONCE.bytes || chunk.length >= AT_ONCE.records)) {
+      yield chunk
+      chunk = []
+      bytes = 0
+    }
+    chunk.push(letter)
+    bytes += size
+  }
+  if (chunk.length > 0) yield chunk
+}
+
+/** Adds what dead letters could not hold, from their records. One whose record is gone is left out, with a warning. */
+async function complete(settings: GroupSettings, letters: readonly KafkaDeadLetter[]): Promise<KafkaDeadLetter[]> {
+  const found = new Map<string, KafkaRecord>()
+  const partial = letters.filter(({ whole }) => !whole)
+  for (const topic of new Set(partial.map((letter) => letter.topic))) {
+    const from = new Map<number, number>()
+    const needed = new Set<string>()
+    for (const { partition, offset } of partial.filter((letter) => letter.topic === topic)) {
+      from.set(partition, Math.min(offset, from.get(partition) ?? offset))
+      needed.add(`${topic}/${partition}/${offset}`)
+    }
+    const keep = ({ partition }: KafkaPlace, record: KafkaRecord) => {
+      const place = `${topic}/${partition}/${record.offset}`
+      if (needed.has(place)) found.set(place, record)
+    }
+    await readAll(settings, topic, keep, from)
+  }
+  return letters.flatMap((letter) => {
+    if (letter.whole) return [letter]
+    const place = `${letter.topic}/${letter.partition}/${letter.offset}`
+    const record = found.get(place)
+    if (record !== undefined) {
+      const { key, value, headers } = record
+      return [{ ...letter, key, value, headers: withoutReason(headers) }]
+    }
+    const message = `dead letter ${letter.id} cannot be re-armed: it holds no value, and the record ${place} is gone (retention)`
+    telemetry.warning.publish({ where: settings.where, message })
+    return []
+  })
+}
+
+/**
+ * Reads a topic from its beginning to where it ends now, in a group that is gone afterwards. With `from`, only these
+ * partitions, from these offsets.
+ */
 async function readAll(
   settings: GroupSettings,
   topic: string,
   onRecord: (place: KafkaPlace, record: KafkaRecord) => void,
+  from?: ReadonlyMap<number, number>,
 ): Promise<void> {
   const { client, session, block, withAdmin } = settings
   const bounds = await withAdmin(async (admin) => {
     const there = await admin.partitions([topic])
     return there.size === 0 ? [] : await admin.bounds(topic)
   })
-  const ends = new Map(bounds.filter(({ low, high }) => high > low).map(({ partition, high }) => [partition, high]))
+  const asked = bounds.filter(({ partition, low, high }) => high > low && (from === undefined || from.has(partition)))
+  const ends = new Map(asked.map(({ partition, high }) => [partition, high]))
   if (ends.size === 0) return
   const group = `waybill-look-${randomBytes(6).toString('hex')}`
   const over = new AbortController()
@@ -177,6 +210,11 @@ async function readAll(
       },
     },
   )
+  // What it has fetched before that is read in vain.
+  for (const { partition, low } of asked) {
+    const offset = from?.get(partition)
+    if (offset !== undefined && offset > low) consumer.seek({ topic, partition }, offset)
+  }
   await systemClock.sleep(Math.max(30_000, session * 2), over.signal)
   await consumer.close().catch(() => {})
   await withAdmin((admin) => admin.deleteGroup(group)).catch(() => {})

@@ -69,13 +69,24 @@ export function decoderOf(custom: KafkaDecode | undefined): Decoder {
     if (type === undefined) return fromBinary(headers, textIfPossible(value), 'ce_')
     const same = type instanceof Uint8Array && sameBytes(type, last.bytes)
     if (!same) last = contentOf(textOf(type))
-    if (last.structured) return fromStructured(value ?? '')
+    if (last.mode === 'structured') return fromStructured(value ?? '')
+    if (last.mode === 'unknown' || last.mode === 'batch') {
+      const what = last.mode === 'batch' ? 'a batch of events in one record' : 'a format of events'
+      throw new WaybillError('MALFORMED_MESSAGE', `${last.type} is ${what} that is not read; send JSON, one by one`)
+    }
     return fromBinary(headers, last.json ? textIfPossible(value) : value, 'ce_', false, same ? last.type : undefined)
   }
 }
 
 function contentOf(type: string) {
-  return { type, bytes: Buffer.from(type), structured: contentMode(type) === 'structured', json: isJsonType(type) }
+  return { type, bytes: Buffer.from(type), mode: contentMode(type), json: isJsonType(type) }
+}
+
+/** A deletion in a compacted topic: no value, and no event in its headers. */
+export function isTombstone({ value, headers }: KafkaRecord): boolean {
+  if (value !== null) return false
+  for (const name in headers) if (/^ce_/i.test(name)) return false
+  return true
 }
 
 /** JSON is parsed faster from text. What is no UTF-8 is left to whoever says so. */

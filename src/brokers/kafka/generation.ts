@@ -1,34 +1,40 @@
 import { isAscii } from '../../core/data.ts'
-import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
+import { errorSummary, type RawMessage, telemetry, warnOnce } from '../../core/index.ts'
 import type { KafkaAdmin, KafkaConsumer, KafkaOffset, KafkaPlace, KafkaRecord } from '../../drivers/kafka/kafka.ts'
+import { crashReason, decodedMessage } from '../../flow/index.ts'
 import { ONLY_FOR, sizeOf, textOf } from './encoding.ts'
 import { CLOSED, type GroupSettings, markOf, openMark } from './member.ts'
-import { type BadRecord, type KafkaDelivery, Partition, placeKey } from './partition.ts'
+import { AssignedPartition, type BadRecord, type KafkaDelivery, placeKey } from './partition.ts'
 
 /**
  * What one member has between two rebalances: its partitions, from where the group has committed. Nothing of it counts
  * in the next one.
  */
 export class Generation {
-  readonly partitions: ReadonlyMap<string, Partition>
+  readonly partitions: ReadonlyMap<string, AssignedPartition>
   /** Somebody had one of these partitions, and fell silent with it. */
-  readonly cautious: boolean
+  readonly afterCrash: boolean
   /** Read, and nothing anybody could handle. */
   readonly bad: BadRecord[] = []
   readonly #settings: GroupSettings
   readonly #consumer: KafkaConsumer
-  readonly #all: ReadonlySet<Partition>
+  readonly #all: ReadonlySet<AssignedPartition>
   #turn = 0
 
-  constructor(settings: GroupSettings, consumer: KafkaConsumer, partitions: readonly Partition[], cautious: boolean) {
+  constructor(
+    settings: GroupSettings,
+    consumer: KafkaConsumer,
+    partitions: readonly AssignedPartition[],
+    afterCrash: boolean,
+  ) {
     this.#settings = settings
     this.#all = new Set(partitions)
     this.#consumer = consumer
     this.partitions = new Map(partitions.map((partition) => [placeKey(partition), partition]))
-    this.cautious = cautious
+    this.afterCrash = afterCrash
   }
 
-  has(partition: Partition): boolean {
+  has(partition: AssignedPartition): boolean {
     return this.#all.has(partition)
   }
 
@@ -52,6 +58,12 @@ export class Generation {
       }
       idle = 0
       if (isForOthers(record, this.#settings.group)) {
+        partition.done(record.offset)
+        continue
+      }
+      if (this.#settings.passesOver(record)) {
+        const text = `topic ${partition.topic} has records without a value (tombstones), which are passed over; give decode to handle them`
+        warnOnce(this.#settings.where, text)
         partition.done(record.offset)
         continue
       }
@@ -83,7 +95,7 @@ export class Generation {
     })
   }
 
-  /** The last word: whoever comes next need not be cautious. */
+  /** The last word: whoever comes next finds no crash. */
   async commitClosed(): Promise<void> {
     const all = [...this.partitions.values()]
     if (all.length === 0) return
@@ -103,17 +115,18 @@ export async function beginGeneration(
   wereOurs: ReadonlySet<string>,
 ): Promise<Generation> {
   const { group, topics } = settings
-  const offsets = await settings.withAdmin(async (admin) => {
+  const { offsets, others } = await settings.withAdmin(async (admin) => {
     const committed = await admin.committed(group, topics)
-    return await Promise.all(places.map((one) => startOf(settings, admin, committed, one)))
+    const own = await Promise.all(places.map((one) => startOf(settings, admin, committed, one)))
+    return { offsets: own, others: await startOfOthers(settings, admin, committed, places) }
   })
-  let cautious = false
+  let afterCrash = false
   const partitions = offsets.map(({ offset, metadata, elsewhere, ...one }) => {
-    const partition = new Partition(one, offset)
+    const partition = new AssignedPartition(one, offset)
     const mark = markOf(metadata)
     // What we left ourselves we left alive.
     if (mark.open && !wereOurs.has(placeKey(one))) {
-      cautious = true
+      afterCrash = true
       partition.alone = mark.alone
       partition.spent = mark.alone
     }
@@ -122,13 +135,14 @@ export async function beginGeneration(
     if (elsewhere) consumer.seek(one, offset)
     return partition
   })
-  const generation = new Generation(settings, consumer, partitions, cautious)
+  const generation = new Generation(settings, consumer, partitions, afterCrash)
+  if (others.length > 0) await consumer.commit(others)
   await generation.commit()
   return generation
 }
 
 interface Start extends KafkaOffset {
-  /** Neither where the group has committed nor at the beginning, so that the client must be told. */
+  /** Neither where the group has committed nor at the beginning, so the client must seek there. */
   readonly elsewhere: boolean
 }
 
@@ -159,30 +173,54 @@ async function startOf(
   return { topic, partition, offset: bounds.low, metadata: found.metadata, elsewhere: true }
 }
 
-/** What is kept beside a record in hand, in bytes. */
+/**
+ * A group that begins with what comes begins so in all partitions of a topic at once: another member, which looks a moment
+ * later, would take its own for partitions that were added since, and read them from their beginning.
+ */
+async function startOfOthers(
+  { start, topics }: GroupSettings,
+  admin: KafkaAdmin,
+  committed: readonly KafkaOffset[],
+  places: readonly KafkaPlace[],
+): Promise<KafkaOffset[]> {
+  const mine = new Set(places.map(placeKey))
+  const isNew = (topic: string) => start === 'latest' && committed.every((one) => one.topic !== topic)
+  const others: KafkaOffset[] = []
+  for (const topic of topics.filter(isNew)) {
+    for (const { partition, high } of await admin.bounds(topic)) {
+      if (!mine.has(placeKey({ topic, partition }))) others.push({ topic, partition, offset: high, metadata: '' })
+    }
+  }
+  return others
+}
+
+/** What is kept beside an unsettled record, in bytes. */
 const BESIDE = 96
 
 /**
  * A record as it is handed out, or why nobody can handle it. Made when it is its turn and not when it was read: of the
  * thousands that wait, most would outlive the young generation of the heap, message and all.
  */
-export function deliveryOf(settings: GroupSettings, from: Partition, record: KafkaRecord): KafkaDelivery | BadRecord {
+export function deliveryOf(
+  settings: GroupSettings,
+  from: AssignedPartition,
+  record: KafkaRecord,
+): KafkaDelivery | BadRecord {
   const { decode, order, maxCrashes } = settings
   const { spent } = from
   const attempts = spent?.offset === record.offset ? spent.attempts + 1 : 0
   let message: RawMessage
   try {
-    message = decode(record, from.topic)
+    message = decodedMessage(decode(record, from.topic))
   } catch (error) {
     return { from, record, reason: errorSummary(error), attempts, message: undefined }
   }
   if (attempts >= maxCrashes) {
-    const crashed = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
-    return { from, record, reason: `${attempts} attempts: ${errorSummary(crashed)}`, attempts, message }
+    return { from, record, reason: crashReason(attempts), attempts, message }
   }
   const key = order === 'partition' ? from.name : keyOf(record, message)
   const { topic } = from
-  return { message, key, attempts, size: sizeOf(record) + BESIDE, topic, from, record, buried: false, out: false }
+  return { message, key, attempts, size: sizeOf(record) + BESIDE, topic, from, record, deadLettered: false, out: false }
 }
 
 /** Sent back for one group, which is not this one. */

@@ -6,11 +6,12 @@ import type {
   KafkaClient,
   KafkaConsumer,
   KafkaPlace,
+  KafkaRecord,
 } from '../../drivers/kafka/kafka.ts'
 import { Lease } from '../../flow/index.ts'
 import type { Decoder } from './encoding.ts'
 import { beginGeneration, type Generation } from './generation.ts'
-import { type Partition, placeKey } from './partition.ts'
+import { type AssignedPartition, placeKey } from './partition.ts'
 import type { Sender } from './sender.ts'
 
 /** How a topic is made that is not there. */
@@ -32,11 +33,13 @@ export interface GroupSettings {
   readonly block: number
   readonly ahead: number
   /** How many records are kept ready before reading pauses. */
-  readonly stock: number
+  readonly buffer: number
   readonly maxCrashes: number
   readonly order: 'key' | 'partition'
   readonly create: TopicShape | undefined
   readonly decode: Decoder
+  /** A record that is no message, and nothing that went wrong either. */
+  readonly passesOver: (record: KafkaRecord) => boolean
   readonly client: KafkaClient
   readonly sender: Sender
   readonly withAdmin: <T>(work: (admin: KafkaAdmin) => Promise<T>) => Promise<T>
@@ -47,10 +50,10 @@ export interface GroupSettings {
 export const CLOSED = 'waybill closed'
 const OPEN = 'waybill open'
 
-export interface Mark {
+export interface CommitMark {
   /** Whoever had the partition has not said goodbye. */
   readonly open: boolean
-  /** The record that was in hand alone then, and the attempts it had spent. */
+  /** The record that was out alone then, and the attempts it had spent. */
   readonly alone: { readonly offset: number; readonly attempts: number } | undefined
 }
 
@@ -58,7 +61,7 @@ export function openMark(alone?: { offset: number; attempts: number }): string {
   return alone === undefined ? OPEN : `${OPEN} alone=${alone.offset} attempts=${alone.attempts}`
 }
 
-export function markOf(metadata: string): Mark {
+export function markOf(metadata: string): CommitMark {
   const found = /^waybill open(?: alone=(\d+) attempts=(\d+))?$/.exec(metadata)
   const [, offset, attempts] = found ?? []
   const alone = offset === undefined ? undefined : { offset: Number(offset), attempts: Number(attempts) }
@@ -79,7 +82,7 @@ export interface MemberListener {
  * One member of a consumer group, through all its generations: what the client pushes is kept here until it is pulled.
  * When there is enough, the client waits, and its heart is kept beating.
  */
-export class Member implements ConsumerEvents {
+export class GroupMember implements ConsumerEvents {
   generation: Generation | undefined
   /** Why it is over. */
   end: unknown
@@ -191,15 +194,15 @@ export class Member implements ConsumerEvents {
     partition.position = batch.next
     await this.balance(partition)
     this.wake()
-    await this.#beat(() => this.generation === generation && generation.waiting >= this.#settings.stock)
+    await this.#beat(() => this.generation === generation && generation.waiting >= this.#settings.buffer)
     return this.generation === generation
   }
 
   /**
-   * The client reads elsewhere. Once: something old was on its way, and it is told where to go on. Twice at the same
-   * place: what it was told is not there any more.
+   * The client reads elsewhere. Once: an old fetch was on its way, and it is asked to seek. Twice at the same place:
+   * the offset it was asked to seek to is gone.
    */
-  async #follow(partition: Partition, { from }: KafkaBatch): Promise<boolean> {
+  async #follow(partition: AssignedPartition, { from }: KafkaBatch): Promise<boolean> {
     if (partition.strayed !== from) {
       partition.strayed = from
       ;(await this.#consumer).seek(partition, partition.position)
@@ -213,14 +216,17 @@ export class Member implements ConsumerEvents {
   }
 
   /** A partition whose oldest record is not done for long is not read for ever. */
-  async balance(partition: Partition): Promise<void> {
+  async balance(partition: AssignedPartition): Promise<void> {
     const { ahead } = this.#settings
+    const consumer = await this.#consumer
+    // One of a generation that is over says nothing: the next would stay paused by it.
+    if (!this.generation?.has(partition)) return
     if (!partition.paused && partition.ahead >= ahead) {
       partition.paused = true
-      ;(await this.#consumer).pause(partition)
+      consumer.pause(partition)
     } else if (partition.paused && partition.ahead <= ahead >> 1) {
       partition.paused = false
-      ;(await this.#consumer).resume(partition)
+      consumer.resume(partition)
     }
   }
 

@@ -4,15 +4,15 @@ import type { Delivery } from '../../flow/index.ts'
 
 /** A record as a group gave it. */
 export interface KafkaDelivery extends Delivery {
-  readonly from: Partition
+  readonly from: AssignedPartition
   readonly record: KafkaRecord
   /** It is among the dead letters, though perhaps not committed yet. */
-  buried: boolean
+  deadLettered: boolean
   /** Handed out and not settled. */
   out: boolean
 }
 
-/** A record that was in hand alone, and the attempts it had spent before. */
+/** A record that was out alone, and the attempts it had spent before. */
 export interface Spent {
   readonly offset: number
   readonly attempts: number
@@ -24,7 +24,7 @@ export function placeKey({ topic, partition }: KafkaPlace): string {
 
 /** A record nobody could handle, and why. */
 export interface BadRecord {
-  readonly from: Partition
+  readonly from: AssignedPartition
   readonly record: KafkaRecord
   readonly reason: string
   readonly attempts: number
@@ -35,7 +35,7 @@ export interface BadRecord {
  * One partition during one generation: what was read of it, what is done, and how far all is done without a gap. Only
  * that can be committed, so what is done beyond a gap waits, and comes again after a crash.
  */
-export class Partition implements KafkaPlace {
+export class AssignedPartition implements KafkaPlace {
   readonly name: string
   readonly topic: string
   readonly partition: number
@@ -46,7 +46,7 @@ export class Partition implements KafkaPlace {
   /** The mark beside it must be written again. */
   dirty = false
   alone: Spent | undefined
-  /** What was in hand alone when somebody before us fell silent. */
+  /** What was out alone when somebody before us fell silent. */
   spent: Spent | undefined
   paused = false
   /** Where reading went on although it should not have, last time. */

@@ -1,8 +1,9 @@
-import { encodeData, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
-import { isRefusal, type KafkaAdmin, type OutgoingRecord, refusal } from '../../drivers/kafka/kafka.ts'
+import { encodeData, type RawMessage, startError, Unavailable, WaybillError } from '../../core/index.ts'
+import { isOwnFault, isRefusal, type KafkaAdmin, type OutgoingRecord, refusal } from '../../drivers/kafka/kafka.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { type Encoder, sizeOf } from './encoding.ts'
 import type { Sender } from './sender.ts'
+import { REFUSED_LOGIN } from './setup.ts'
 
 /** One request holds at most so many: kafkajs sorts them in quadratic time. */
 const AT_ONCE = 1000
@@ -25,7 +26,7 @@ export interface PublisherSettings {
 }
 
 /** One call of publish, as far as it is answered. */
-interface Call {
+interface PublishCall {
   readonly outcomes: (Outcome | undefined)[]
   /** Keys of which one did not arrive: nothing after it may. */
   stopped: Set<string> | undefined
@@ -35,7 +36,7 @@ interface Call {
 
 /** A message on its way: its place in its call, and its record. */
 interface Item {
-  readonly call: Call
+  readonly call: PublishCall
   readonly at: number
   readonly message: RawMessage
   readonly key: string | undefined
@@ -49,6 +50,7 @@ interface Item {
  */
 export class KafkaPublisher implements Publisher {
   readonly name: string
+  readonly system = 'kafka'
   readonly features = { ordered: true } as const
   readonly #settings: PublisherSettings
   /** Topics that have been seen. */
@@ -63,15 +65,24 @@ export class KafkaPublisher implements Publisher {
   }
 
   async start(): Promise<void> {
-    await this.#prepare()
-    await this.#settings.sender.start()
+    try {
+      await this.#prepare()
+      await this.#settings.sender.start()
+    } catch (error) {
+      throw startError(error, REFUSED_LOGIN)
+    }
   }
 
   async publish(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
     if (messages.length === 0) return []
     await this.#prepare()
     const { promise, resolve } = withResolver()
-    const call: Call = { outcomes: new Array(messages.length), stopped: undefined, left: messages.length, resolve }
+    const call: PublishCall = {
+      outcomes: new Array(messages.length),
+      stopped: undefined,
+      left: messages.length,
+      resolve,
+    }
     for (const [at, message] of messages.entries()) this.#add(call, message, at)
     void this.#drain()
     await promise
@@ -92,7 +103,7 @@ export class KafkaPublisher implements Publisher {
     }
   }
 
-  #add(call: Call, message: RawMessage, at: number): void {
+  #add(call: PublishCall, message: RawMessage, at: number): void {
     const { keyOf, topicOf, encode } = this.#settings
     let item: Item | undefined
     try {
@@ -188,7 +199,7 @@ function refuse({ call, at, key }: Item, kind: 'failed' | 'rejected' | 'down', e
   answer(call, at, key, { kind, error })
 }
 
-function answer(call: Call, at: number, key: string | undefined, outcome: Outcome): void {
+function answer(call: PublishCall, at: number, key: string | undefined, outcome: Outcome): void {
   if (call.outcomes[at] !== undefined) return
   call.outcomes[at] = outcome
   if (outcome.kind !== 'ok' && key !== undefined) {
@@ -202,10 +213,6 @@ function answer(call: Call, at: number, key: string | undefined, outcome: Outcom
 function tooLarge({ message, size, record: { topic } }: Item, cause?: unknown): WaybillError {
   const text = `${message}: with about ${size} bytes it is larger than topic ${topic} allows (max.message.bytes)`
   return refusal('MESSAGE_TOO_LARGE', text, cause)
-}
-
-function isOwnFault(error: unknown): boolean {
-  return isRefusal(error, 'MESSAGE_TOO_LARGE') || isRefusal(error, 'INVALID_RECORD')
 }
 
 /** One of its key in its call did not arrive, so this one must not: it is answered here. */

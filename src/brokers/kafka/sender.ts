@@ -4,7 +4,7 @@ import type { KafkaClient, KafkaProducer, OutgoingRecord } from '../../drivers/k
 /**
  * A producer, and another in its place after every failure. Records of a failed request may have arrived, and the next
  * request of the same producer would go out under their sequence numbers: the server would take it for their
- * repetition, and drop it with a smile. So requests go one after the other, and none after one that failed.
+ * repetition and discard it as a duplicate. So requests go one after the other, and none after one that failed.
  */
 export class Sender {
   readonly #client: KafkaClient
@@ -71,7 +71,7 @@ export class Sender {
 
   #within<T>(work: Promise<T>): Promise<T> {
     return withDeadline(work, this.#timeout, this.#clock, () => {
-      throw new Unavailable(`Kafka has not answered within ${this.#timeout} ms`)
+      throw new Unavailable(`Kafka has not responded within ${this.#timeout} ms`)
     })
   }
 }

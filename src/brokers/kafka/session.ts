@@ -1,36 +1,40 @@
 import { telemetry, Wakeup, WaybillError } from '../../core/index.ts'
-import { isRefusal, type OutgoingRecord } from '../../drivers/kafka/kafka.ts'
+import { isRefusal } from '../../drivers/kafka/kafka.ts'
 import type { Demand, Session, Settled } from '../../flow/index.ts'
-import { Commits } from './commits.ts'
-import { letterOf } from './dead-letters.ts'
+import { OffsetCommits } from './commits.ts'
+import { placeOf, writeDeadLetters } from './dead-letter-writer.ts'
 import type { Generation } from './generation.ts'
-import type { GroupSettings, Member, MemberListener } from './member.ts'
-import type { BadRecord, KafkaDelivery, Partition } from './partition.ts'
+import type { GroupMember, GroupSettings, MemberListener } from './member.ts'
+import type { AssignedPartition, BadRecord, KafkaDelivery } from './partition.ts'
 
 /**
- * The work of one member in one generation. A rebalance ends it, unless nothing is in hand: then there is nothing that
+ * The work of one member in one generation. A rebalance ends it, unless nothing is unsettled: then there is nothing that
  * could count in the wrong one, and it goes on in the next.
  */
 export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
-  readonly cautious: boolean
+  readonly afterCrash: boolean
   readonly #settings: GroupSettings
-  readonly #member: Member
-  readonly #onEnd: (member: Member, lost: boolean) => Promise<void>
+  readonly #member: GroupMember
+  readonly #onEnd: (member: GroupMember, lost: boolean) => Promise<void>
   readonly #lost = new AbortController()
   readonly #wakeup: Wakeup
-  readonly #commits: Commits
+  readonly #commits: OffsetCommits
   /** How many are handed out and not settled. */
   #out = 0
   #closed = false
-  #burying: Promise<void> | undefined
+  #deadLettering: Promise<void> | undefined
 
-  constructor(settings: GroupSettings, member: Member, onEnd: (member: Member, lost: boolean) => Promise<void>) {
+  constructor(
+    settings: GroupSettings,
+    member: GroupMember,
+    onEnd: (member: GroupMember, lost: boolean) => Promise<void>,
+  ) {
     this.#settings = settings
     this.#wakeup = new Wakeup(settings.clock)
-    this.#commits = new Commits(settings.clock, () => this.#commit())
+    this.#commits = new OffsetCommits(settings.clock, () => this.#commit())
     this.#member = member
     this.#onEnd = onEnd
-    this.cautious = member.generation?.cautious ?? false
+    this.afterCrash = member.generation?.afterCrash ?? false
     member.listener = this
   }
 
@@ -47,13 +51,13 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     if (this.#over || signal.aborted || generation === undefined) return []
     let given: KafkaDelivery[]
     do {
-      if (generation.bad.length > 0) await this.#bury(generation)
+      if (generation.bad.length > 0) await this.#deadLetter(generation)
       if (this.#over || signal.aborted || generation !== this.#member.generation) return []
       given = generation.give(count, bytes)
     } while (given.length === 0 && generation.bad.length > 0)
     this.#out += given.length
-    // The others cannot be committed past these. What fails here, the next take will tell.
-    if (generation.bad.length > 0) await this.#bury(generation).catch(() => {})
+    // The others cannot be committed past these. If it fails here, the next take rejects.
+    if (generation.bad.length > 0) await this.#deadLetter(generation).catch(() => {})
     if (given.length > 0) this.#member.wake()
     // There is time to say what is done; and what nobody was given, because it was for others, is over too.
     else await this.#commits.now()
@@ -78,7 +82,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
       : batch.filter(([{ from }]) => generation.has(from))
     await this.#write(ours)
     if (this.#over) return batch.length
-    const touched = new Set<Partition>()
+    const touched = new Set<AssignedPartition>()
     for (const [delivery, settlement] of ours) {
       const { from } = delivery
       touched.add(from)
@@ -96,25 +100,26 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
 
   /** Dead letters first, and only when they are there the offsets. */
   async #write(batch: readonly Settled<KafkaDelivery>[]): Promise<void> {
-    const { sender, group, letters } = this.#settings
     const dead: KafkaDelivery[] = []
-    const written: OutgoingRecord[] = []
+    const bad: BadRecord[] = []
     for (const [delivery, settlement] of batch) {
-      if (settlement.kind !== 'dead' || delivery.buried) continue
+      if (settlement.kind !== 'dead' || delivery.deadLettered) continue
       const { from, record, attempts, message } = delivery
-      const bad: BadRecord = { from, record, reason: settlement.reason, attempts: attempts + 1, message }
       dead.push(delivery)
-      written.push(letterOf(bad, group, letters(from.topic)))
+      bad.push({ from, record, reason: settlement.reason, attempts: attempts + 1, message })
     }
-    if (dead.length > 0) await sender.send(written)
-    for (const delivery of dead) delivery.buried = true
+    if (dead.length > 0) {
+      await writeDeadLetters(this.#settings, bad, (at) => {
+        dead[at]!.deadLettered = true
+      })
+    }
     let done = 0
     for (const [{ from, record }, { kind }] of batch) {
       if (kind === 'done' || kind === 'dead') from.done(record.offset)
       if (kind === 'done') done++
     }
     // After a crash, each that is known to be done is one fewer that may have caused it.
-    if (done < batch.length || this.cautious) await this.#commits.now()
+    if (done < batch.length || this.afterCrash) await this.#commits.now()
     else await this.#commits.done(done)
   }
 
@@ -127,7 +132,7 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     }
   }
 
-  async note(delivery: KafkaDelivery): Promise<void> {
+  async recordProbe(delivery: KafkaDelivery): Promise<void> {
     const { generation } = this.#member
     const { from, record, attempts } = delivery
     if (this.#over || generation === undefined || !generation.has(from)) return
@@ -153,14 +158,16 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   }
 
   revoked(reason: string): void {
-    // What is in hand belongs to a generation that is over.
+    // What is unsettled belongs to a generation that is over.
     if (this.#out > 0) this.#lose(new WaybillError('REBALANCED', reason))
   }
 
   /** The flow asks for caution when it opens a session, and only then. */
-  began({ cautious }: Generation): void {
-    if (cautious)
-      this.#lose(new WaybillError('REBALANCED', 'somebody of the group fell silent with partitions that are ours now'))
+  began({ afterCrash }: Generation): void {
+    if (afterCrash)
+      this.#lose(
+        new WaybillError('REBALANCED', 'a member of the group stopped responding, and its partitions are ours now'),
+      )
   }
 
   ended(error: unknown): void {
@@ -177,22 +184,21 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   }
 
   /** To the dead letters, each on its own account. */
-  async #bury(generation: Generation): Promise<void> {
-    this.#burying ??= this.#buryAll(generation).finally(() => {
-      this.#burying = undefined
+  async #deadLetter(generation: Generation): Promise<void> {
+    this.#deadLettering ??= this.#deadLetterAll(generation).finally(() => {
+      this.#deadLettering = undefined
     })
-    await this.#burying
+    await this.#deadLettering
   }
 
-  async #buryAll(generation: Generation): Promise<void> {
-    const { sender, group, letters, where } = this.#settings
+  async #deadLetterAll(generation: Generation): Promise<void> {
+    const { where } = this.#settings
     while (generation.bad.length > 0 && !this.#over) {
       const bad = generation.bad[0]!
-      await sender.send([letterOf(bad, group, letters(bad.from.topic))])
-      generation.bad.shift()
+      await writeDeadLetters(this.#settings, [bad], () => generation.bad.shift())
       bad.from.done(bad.record.offset)
       const { message, reason, attempts } = bad
-      const id = message?.id ?? `${bad.from.topic}/${bad.from.partition}/${bad.record.offset}`
+      const id = message?.id ?? placeOf(bad)
       const about = {
         type: message?.type ?? '',
         id,

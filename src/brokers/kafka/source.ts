@@ -1,13 +1,13 @@
-import { onAbort, Unavailable } from '../../core/index.ts'
+import { checkAccess, onAbort, Unavailable } from '../../core/index.ts'
 import type { Source } from '../../flow/index.ts'
 import { type DeadLetterOptions, deadLettersOf, type KafkaDeadLetter, settleLetters } from './dead-letters.ts'
-import { type GroupSettings, Member } from './member.ts'
+import { GroupMember, type GroupSettings } from './member.ts'
 import type { KafkaDelivery } from './partition.ts'
 import { KafkaSession } from './session.ts'
-import { letterTopic, needTopics } from './setup.ts'
+import { letterTopic, needTopics, REFUSED_LOGIN, warnOfTopics } from './setup.ts'
 
 /** How long a member whose session was lost waits for the next one, before it leaves the group. */
-const LINGER = 60_000
+const KEEP_ALIVE = 60_000
 
 /** Only said of topics that are looked for. */
 const ANY = { partitions: 1, replication: -1 }
@@ -19,16 +19,23 @@ const ANY = { partitions: 1, replication: -1 }
 export class KafkaSource implements Source<KafkaDelivery> {
   readonly name: string
   /** Kafka gives nothing again by itself: what is to be tried again waits in the flow, in front of its key. */
+  readonly system = 'kafka'
   readonly features = {} as const
   readonly #settings: GroupSettings
   /** Members that wait for their next session, and how to end that. */
-  readonly #idle = new Map<Member, AbortController>()
-  /** Partitions of a member that has ended: whatever is in hand there, it was no crash. */
+  readonly #idle = new Map<GroupMember, AbortController>()
+  /** Partitions of a member that has ended: whatever is unsettled there, it was no crash. */
   #wereOurs: ReadonlySet<string> = new Set()
 
   constructor(name: string, settings: GroupSettings) {
     this.name = name
     this.#settings = settings
+  }
+
+  /** A user that the server refuses is an error of `start`; whatever may pass is waited for. */
+  async check(signal: AbortSignal): Promise<void> {
+    const { withAdmin, clock } = this.#settings
+    await checkAccess(() => withAdmin(async () => {}), REFUSED_LOGIN, clock, signal)
   }
 
   async open(signal: AbortSignal): Promise<KafkaSession> {
@@ -58,7 +65,7 @@ export class KafkaSource implements Source<KafkaDelivery> {
   }
 
   /**
-   * Sends dead letters back to the end of their topics, with all their attempts; answers how many. Other groups of this
+   * Sends dead letters back to the end of their topics, with all their attempts; returns how many. Other groups of this
    * package pass them over; consumers of others see them again.
    */
   async rearm(letters: string | readonly string[]): Promise<number> {
@@ -70,20 +77,27 @@ export class KafkaSource implements Source<KafkaDelivery> {
     return await settleLetters(this.#settings, [letters].flat(), 'discarded')
   }
 
-  async #join(signal: AbortSignal): Promise<Member> {
+  async #join(signal: AbortSignal): Promise<GroupMember> {
     const { withAdmin, where, topics, letters, create } = this.#settings
     await withAdmin(async (admin) => {
       const wanted = topics.map((topic) => ({ topic, ...(create ?? ANY) }))
       const dead = [...new Set(topics.map(letters))].map((topic) => letterTopic(topic, create ?? ANY))
       await needTopics(where, admin, [...wanted, ...dead], create !== undefined)
+      await warnOfTopics(where, admin, topics, false)
+      await warnOfTopics(
+        where,
+        admin,
+        dead.map(({ topic }) => topic),
+        true,
+      )
     })
     if (signal.aborted) throw new Unavailable('stopped before it joined its group')
-    const member = new Member(this.#settings, this.#wereOurs)
+    const member = new GroupMember(this.#settings, this.#wereOurs)
     await member.join()
     return member
   }
 
-  #claim(): Member | undefined {
+  #claim(): GroupMember | undefined {
     for (const [member, waiting] of this.#idle) {
       this.#idle.delete(member)
       waiting.abort()
@@ -92,18 +106,18 @@ export class KafkaSource implements Source<KafkaDelivery> {
     return undefined
   }
 
-  async #onEnd(member: Member, lost: boolean, signal: AbortSignal): Promise<void> {
+  async #onEnd(member: GroupMember, lost: boolean, signal: AbortSignal): Promise<void> {
     this.#wereOurs = member.partitions
     if (!lost || member.end !== undefined || signal.aborted) return await member.close()
     const waiting = new AbortController()
     this.#idle.set(member, waiting)
-    void this.#linger(member, waiting, signal)
+    void this.#keepAlive(member, waiting, signal)
   }
 
   /** Whoever stops between two sessions closes neither: the member must go by itself. */
-  async #linger(member: Member, waiting: AbortController, stopped: AbortSignal): Promise<void> {
+  async #keepAlive(member: GroupMember, waiting: AbortController, stopped: AbortSignal): Promise<void> {
     const forget = onAbort(stopped, () => waiting.abort())
-    await this.#settings.clock.sleep(LINGER, waiting.signal)
+    await this.#settings.clock.sleep(KEEP_ALIVE, waiting.signal)
     forget()
     if (this.#idle.delete(member)) await member.close()
   }
@@ -117,7 +131,7 @@ export interface PartitionStats {
   readonly committed: number
   /** The next record that will be published. */
   readonly end: number
-  /** How many are not known to be handled: those in hand, and those done behind one that is not, are among them. */
+  /** How many are not known to be handled: those that are unsettled, and those done behind one that is not, are among them. */
   readonly lag: number
 }
 

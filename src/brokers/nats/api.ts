@@ -23,7 +23,13 @@ export interface StreamConfig {
 
 export interface StreamInfo {
   readonly config: StreamConfig
-  readonly state: { readonly messages: number; readonly subjects?: Readonly<Record<string, number>> }
+  /** When it was made: one that was deleted and made again counts from one again. */
+  readonly created?: string
+  readonly state: {
+    readonly messages: number
+    readonly last_seq?: number
+    readonly subjects?: Readonly<Record<string, number>>
+  }
 }
 
 export interface ConsumerConfig {
@@ -31,6 +37,7 @@ export interface ConsumerConfig {
   readonly name?: string
   readonly deliver_subject?: string
   readonly deliver_policy?: string
+  readonly opt_start_seq?: number
   readonly ack_policy?: string
   readonly ack_wait?: number
   readonly max_deliver?: number
@@ -58,6 +65,8 @@ export interface StoredMessage {
 export const NO_STREAM = 10059
 export const NO_CONSUMER = 10014
 export const NO_MESSAGE = 10037
+/** A message is larger than the stream takes, and will always be. */
+export const TOO_LARGE = 10054
 
 /** Requests of JetStream's own protocol: JSON on subjects below `$JS.API`. */
 export class JetStreamApi {
@@ -131,6 +140,18 @@ export class JetStreamApi {
 
   async purge(stream: string, filter: string): Promise<void> {
     await this.find(`STREAM.PURGE.${stream}`, { filter })
+  }
+}
+
+/** Whether this is JetStream's answer to a publish: stored in that stream, or refused. Others may answer on a subject. */
+export function isAckOf(stream: string, { data }: NatsMessage): boolean {
+  try {
+    const text = Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString()
+    const { stream: named, seq, error } = JSON.parse(text) as { stream?: unknown; seq?: unknown; error?: unknown }
+    if (typeof error === 'object' && error !== null) return 'code' in error
+    return named === stream && typeof seq === 'number' && seq > 0
+  } catch {
+    return false
   }
 }
 

@@ -41,7 +41,7 @@ export interface NatsOptions {
   timeout?: Duration
   /** The JetStream domain, where there are several. */
   domain?: string
-  /** Where answers come back. Default `_INBOX`; another where permissions ask for it. */
+  /** Where replies come back. Default `_INBOX`; another where permissions ask for it. */
   inboxPrefix?: string
   /** Default: CloudEvents in binary mode, attributes as headers. */
   encode?: NatsEncode

@@ -1,11 +1,11 @@
 import { checkOptions, MAX_ERROR_LENGTH, type RawMessage, WaybillError, wholeNumber } from '../../core/index.ts'
 import { headerBytes, headerEntries } from '../../drivers/nats/nats.ts'
-import { type JetStreamApi, parsed, type StoredMessage } from './api.ts'
+import { isAckOf, type JetStreamApi, parsed, type StoredMessage } from './api.ts'
 import type { DeadMessage, GroupSettings } from './member.ts'
 
 /** A message that was given up: as it came, and why. */
 export interface NatsDeadLetter {
-  /** The letter's own id, for `rearm` and `discard`. */
+  /** The dead letter's own id, for `rearm` and `discard`. */
   readonly id: string
   readonly stream: string
   readonly group: string
@@ -24,13 +24,13 @@ export interface NatsDeadLetter {
 export interface DeadLetterOptions {
   /** How many at most. Default 100. */
   readonly count?: number
-  /** Letters after this one. */
+  /** Dead letters after this one. */
   readonly after?: string
 }
 
 /** Headers of ours. */
 const OURS = 'Waybill-'
-/** Headers that mean something to the server: in a letter they would do it again. */
+/** Headers that mean something to the server: in a dead letter they would take effect again. */
 const SERVERS = 'Nats-'
 const KEPT = `${OURS}${SERVERS}`
 /** Names the only group a message is for. */
@@ -78,8 +78,8 @@ export async function deadLettersOf(
 }
 
 /**
- * Publishes it anew where it came from, for its group alone: sources of other groups pass it over. The letter is removed
- * when the stream has it. Whoever dies in between and does it again within the duplicate window sends it once.
+ * Publishes it anew where it came from, for its group alone: sources of other groups pass it over. The dead letter is
+ * removed when the stream has it. Whoever dies in between and does it again within the duplicate window sends it once.
  */
 export async function rearmLetter(settings: GroupSettings, api: JetStreamApi, id: string): Promise<boolean> {
   const stored = await letterAt(settings, api, id)
@@ -93,8 +93,9 @@ export async function rearmLetter(settings: GroupSettings, api: JetStreamApi, id
       [ONLY, settings.group],
     ])
   const question = { subject, data: dataOf(stored), headers: headerBytes(headers) }
-  const answer = await api.link.ask(question)
-  parsed(answer)
+  const [answer] = await api.link.askAll([question], undefined, undefined, (given) => isAckOf(stream, given))
+  if (answer instanceof Error) throw answer
+  parsed(answer!)
   await api.deleteMessage(settings.dead, stored.seq)
   return true
 }
@@ -104,7 +105,7 @@ export async function discardLetter(settings: GroupSettings, api: JetStreamApi, 
   return stored !== undefined && (await api.deleteMessage(settings.dead, stored.seq))
 }
 
-/** A number may be that of a note, or of another group's letter. */
+/** A number may be that of a note, or of another group's dead letter. */
 async function letterAt(settings: GroupSettings, api: JetStreamApi, id: string): Promise<StoredMessage | undefined> {
   const stored = await api.message(settings.dead, { seq: idOf(id) })
   return stored?.subject.startsWith(`${settings.dead}.letter.${settings.group}.`) ? stored : undefined
@@ -112,7 +113,10 @@ async function letterAt(settings: GroupSettings, api: JetStreamApi, id: string):
 
 function idOf(id: string): number {
   if (/^\d{1,15}$/.test(id)) return Number(id)
-  throw new WaybillError('INVALID_OPTION', `${JSON.stringify(id)} is no dead letter's id; deadLetters() tells them`)
+  throw new WaybillError(
+    'INVALID_OPTION',
+    `${JSON.stringify(id)} is no dead letter's id; list() of the dead letters returns them`,
+  )
 }
 
 function letterOf(settings: GroupSettings, stored: StoredMessage): NatsDeadLetter {

@@ -25,6 +25,9 @@ export type NatsDecode = (envelope: {
  */
 export function encode(message: RawMessage): NatsEnvelope {
   const { headers, body } = toBinary(message)
+  // This binding has it among the attributes; others look for the usual header.
+  const { 'content-type': contentType } = headers
+  if (contentType !== undefined) headers['ce-datacontenttype'] = contentType
   return { headers, data: body }
 }
 
@@ -32,11 +35,16 @@ export function encode(message: RawMessage): NatsEnvelope {
 export const decode: NatsDecode = ({ headers, data }) => {
   const contentType = headers['content-type'] ?? headers[named(headers, /^content-type$/i) ?? '']
   const mode = contentMode(contentType)
+  if (mode === 'unknown') throw unknownFormat(contentType)
   if (mode === 'batch') {
     throw new WaybillError('MALFORMED_MESSAGE', 'a batch of events in one message is not read; send them one by one')
   }
   const bare = contentType === undefined && named(headers, /^ce-/i) === undefined
   return mode === 'structured' || bare ? fromStructured(data) : fromBinary(headers, data)
+}
+
+function unknownFormat(contentType: string | undefined): WaybillError {
+  return new WaybillError('MALFORMED_MESSAGE', `${contentType} is a format of events that is not read; send JSON`)
 }
 
 function named(headers: Readonly<Record<string, string>>, pattern: RegExp): string | undefined {

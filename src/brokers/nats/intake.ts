@@ -1,6 +1,6 @@
-import { errorSummary, type RawMessage, telemetry, WaybillError } from '../../core/index.ts'
+import { errorSummary, type RawMessage, telemetry } from '../../core/index.ts'
 import { headerRecord, type NatsMessage } from '../../drivers/nats/nats.ts'
-import { type Demand, takeFrom } from '../../flow/index.ts'
+import { crashReason, type Demand, decodedMessage, takeFrom } from '../../flow/index.ts'
 import { ONLY } from './dead-letters.ts'
 import { sizeOf } from './encoding.ts'
 import {
@@ -21,7 +21,7 @@ export const TOO_LARGE_AGAIN = 600_000
 export class Intake {
   readonly held = new HeldMessages()
   /** Ours, and not handed out yet. */
-  #stock: NatsDelivery[] = []
+  #buffer: NatsDelivery[] = []
   /** Delivered before: how often in vain has to be asked for. */
   #again: { delivery: NatsDelivery; given: number }[] = []
   /** Ours, and nothing anybody could handle. */
@@ -38,19 +38,19 @@ export class Intake {
 
   /** There is something to hand out, or to look at first. */
   get something(): boolean {
-    return this.#stock.length + this.#again.length + this.#bad.length + this.#others.length > 0
+    return this.#buffer.length + this.#again.length + this.#bad.length + this.#others.length > 0
   }
 
-  get stocked(): boolean {
-    return this.#stock.length > 0
+  get buffered(): boolean {
+    return this.#buffer.length > 0
   }
 
-  /** A message has come. Answers whether it is one more. */
+  /** A message has come. Returns whether it is one more. */
   accept(original: NatsMessage): boolean {
     const { given, sequence, place } = positionOf(original.reply!)
     const known = this.held.find(sequence, place)
     if (known !== undefined && !known.returned) {
-      // It was in hand for too long, or an answer got lost; it still is in hand, and is answered as this delivery.
+      // It took too long, or a reply got lost. It is still unsettled, and is settled as this delivery.
       known.reply = original.reply!
       return false
     }
@@ -59,7 +59,7 @@ export class Intake {
     let message: RawMessage | undefined
     let reason = ''
     try {
-      message = this.#settings.decode({ headers, data, subject, sequence })
+      message = decodedMessage(this.#settings.decode({ headers, data, subject, sequence }))
     } catch (error) {
       reason = errorSummary(error)
     }
@@ -81,7 +81,7 @@ export class Intake {
     if (headers[ONLY] !== undefined && headers[ONLY] !== this.#settings.group) this.#others.push(delivery)
     else if (message === undefined) this.#bad.push({ delivery, reason, attempts: given - 1 })
     else if (given > 1) this.#again.push({ delivery, given })
-    else this.#stock.push(delivery)
+    else this.#buffer.push(delivery)
     return true
   }
 
@@ -95,11 +95,8 @@ export class Intake {
       delivery.forgiven = forgiven[i]!
       delivery.attempts = Math.max(0, given - 1 - delivery.forgiven)
       const { attempts } = delivery
-      if (attempts < this.#settings.maxCrashes) this.#stock.push(delivery)
-      else {
-        const error = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
-        this.#bad.push({ delivery, attempts, reason: `${attempts} attempts: ${errorSummary(error)}` })
-      }
+      if (attempts < this.#settings.maxCrashes) this.#buffer.push(delivery)
+      else this.#bad.push({ delivery, attempts, reason: crashReason(attempts) })
     }
   }
 
@@ -115,12 +112,12 @@ export class Intake {
       const dead = this.#bad[0]!
       const { delivery, reason, attempts } = dead
       const { sequence, reply } = delivery
-      const waiting = await this.bury([dead])
+      const waiting = await this.deadLetter([dead])
       await this.#member.say([{ reply, word: waiting.size > 0 ? nak(TOO_LARGE_AGAIN) : TERM }])
       this.#bad.shift()
       this.held.forget(delivery)
       if (waiting.size > 0) continue
-      // Its type may be what nobody could tell.
+      // Its type may be what could not be decoded.
       const { type = '', id = String(sequence), tenant } = (delivery.message ?? {}) as Partial<RawMessage>
       const about = { type, id, reason, attempt: attempts + 1, tenant, topic: delivery.original.subject }
       telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
@@ -128,16 +125,16 @@ export class Intake {
   }
 
   give(demand: Demand): NatsDelivery[] {
-    return takeFrom(this.#stock, demand)
+    return takeFrom(this.#buffer, demand)
   }
 
-  /** Into the dead letters. Answers what did not fit. */
-  async bury(dead: readonly DeadMessage[]): Promise<Set<NatsDelivery>> {
-    const tooLarge = await this.#member.bury(dead)
+  /** Into the dead letters. Returns what did not fit. */
+  async deadLetter(dead: readonly DeadMessage[]): Promise<Set<NatsDelivery>> {
+    const tooLarge = await this.#member.deadLetter(dead)
     for (const { delivery, reason } of tooLarge) {
       const message =
         `${delivery.message ?? `message ${delivery.sequence}`} is dead (${reason}) and too large for the dead letters; it is ` +
-        'tried again in ten minutes. Raise max_payload of the server'
+        'tried again in ten minutes. Raise max_payload of the server, or max_msg_size of the stream for dead letters'
       telemetry.warning.publish({ where: this.#settings.where, message })
     }
     return new Set(tooLarge.map(({ delivery }) => delivery))
@@ -145,7 +142,7 @@ export class Intake {
 }
 
 /**
- * What one session was given and has not settled, in the order it came: in hand, in stock, or being looked at. A list,
+ * What one session was given and has not settled, in the order it came: handed out, buffered, or being checked. A list,
  * and not a map by place: one that grows and shrinks with every batch would leave more to the garbage collector than the
  * messages themselves, and only what comes out of order has to be looked for.
  */

@@ -1,8 +1,8 @@
 import type { Clock } from '../../core/index.ts'
-import type { NatsLink, Question } from '../../drivers/nats/link.ts'
+import type { NatsLink, NatsRequest } from '../../drivers/nats/link.ts'
 import { headerBytes, JetStreamError, type NatsMessage } from '../../drivers/nats/nats.ts'
 import type { Delivery } from '../../flow/index.ts'
-import { type JetStreamApi, NO_MESSAGE, NO_STREAM, parsed, type StoredMessage } from './api.ts'
+import { isAckOf, type JetStreamApi, NO_MESSAGE, NO_STREAM, parsed, type StoredMessage, TOO_LARGE } from './api.ts'
 import { letterHeaders } from './dead-letters.ts'
 import type { NatsDecode } from './encoding.ts'
 import type { HeldMessages } from './intake.ts'
@@ -31,18 +31,18 @@ export interface NatsDelivery extends Delivery {
   /** Number and time: a stream that was deleted and made again counts from one again. */
   readonly place: string
   readonly original: NatsMessage
-  /** Where it is answered; another when it was delivered once more while it was in hand. */
+  /** Where it is answered; another when it was delivered once more while it was unsettled. */
   reply: string
   /** Deliveries that were no attempts, as far as was known when it came. */
   forgiven: number
-  /** The server is being told that it may come again: the next delivery of it is another. */
+  /** It is being released to the server: the next delivery of it is another. */
   returned: boolean
   /** Who has it; nobody once it is settled, or replaced by another delivery of the same message. */
   holder: HeldMessages | undefined
 }
 
 /** What is said of one delivery: `+ACK`, `+TERM`, `-NAK`. */
-export interface Verdict {
+export interface AckReply {
   readonly reply: string
   readonly word: Uint8Array
 }
@@ -54,8 +54,8 @@ export interface DeadMessage {
 }
 
 // Bytes: the client would encode the same word for every message.
-export const ACK = Buffer.from('+ACK')
-export const TERM = Buffer.from('+TERM')
+export const ACK: Uint8Array = Buffer.from('+ACK')
+export const TERM: Uint8Array = Buffer.from('+TERM')
 const PROGRESS = Buffer.from('+WPI')
 
 export function nak(after: number): Uint8Array {
@@ -80,10 +80,10 @@ export class GroupMember {
    * All of them, in order. JetStream confirms an answer when that is asked for, and takes them one after the other: the
    * last one's confirmation is that of all. Where a cluster changes its leader in between, what was not heard comes again.
    */
-  async say(verdicts: readonly Verdict[]): Promise<void> {
+  async say(verdicts: readonly AckReply[]): Promise<void> {
     const last = verdicts.at(-1)
     if (last === undefined) return
-    for (let i = 0; i < verdicts.length - 1; i++) this.#link.tell(verdicts[i]!.reply, verdicts[i]!.word)
+    for (let i = 0; i < verdicts.length - 1; i++) this.#link.send(verdicts[i]!.reply, verdicts[i]!.word)
     await this.#link.ask({ subject: last.reply, data: last.word })
   }
 
@@ -130,27 +130,39 @@ export class GroupMember {
     if (questions.length > 0) await this.#link.askAll(questions)
   }
 
-  /** Each as it came, with what became of it. Answers those that are too large for it. */
-  async bury(dead: readonly DeadMessage[]): Promise<DeadMessage[]> {
-    const questions: Question[] = []
+  /** Each as it came, with what became of it. Returns those that are too large for it. */
+  async deadLetter(dead: readonly DeadMessage[]): Promise<DeadMessage[]> {
+    const questions: NatsRequest[] = []
+    const asked: DeadMessage[] = []
     const tooLarge: DeadMessage[] = []
     for (const one of dead) {
       const { original, place } = one.delivery
       const headers = headerBytes(letterHeaders(this.#settings, one))
       if (headers.length + original.data.length > this.#link.maxPayload) tooLarge.push(one)
-      else questions.push({ subject: this.#letter(place), data: original.data, headers })
+      else {
+        asked.push(one)
+        questions.push({ subject: this.#letter(place), data: original.data, headers })
+      }
     }
-    await this.#write(questions)
+    // The stream may have a limit of its own. One that is above it must not keep the others from being dead-lettered.
+    await this.#write(questions, (i) => tooLarge.push(asked[i]!))
     return tooLarge
   }
 
-  async #write(questions: readonly Question[]): Promise<void> {
+  async #write(questions: readonly NatsRequest[], onTooLarge?: (at: number) => void): Promise<void> {
     if (questions.length === 0) return
-    for (const answer of await this.#link.askAll(questions)) {
+    const { dead } = this.#settings
+    const replies = await this.#link.askAll(questions, undefined, undefined, (answer) => isAckOf(dead, answer))
+    for (const [i, answer] of replies.entries()) {
       // Nobody takes the subject: the stream is gone.
       if (answer instanceof Error && answer.name === 'NoResponders') throw new JetStreamError(NO_STREAM, answer.message)
       if (answer instanceof Error) throw answer
-      parsed(answer)
+      try {
+        parsed(answer)
+      } catch (error) {
+        if (onTooLarge === undefined || !(error instanceof JetStreamError) || error.number !== TOO_LARGE) throw error
+        onTooLarge(i)
+      }
     }
   }
 

@@ -1,10 +1,10 @@
-import { encodeData, type RawMessage, Reject, Unavailable, WaybillError } from '../../core/index.ts'
-import type { Answer, NatsClient, NatsLink, Question } from '../../drivers/nats/link.ts'
+import { encodeData, type RawMessage, Reject, startError, Unavailable, WaybillError } from '../../core/index.ts'
+import type { NatsClient, NatsLink, NatsReply, NatsRequest } from '../../drivers/nats/link.ts'
 import { headerBytes, JetStreamError, NoResponders } from '../../drivers/nats/nats.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
-import { JetStreamApi, parsed, type StreamConfig } from './api.ts'
+import { isAckOf, JetStreamApi, parsed, type StreamConfig, TOO_LARGE } from './api.ts'
 import { messageId, type NatsEncode } from './encoding.ts'
-import { covers, ensureStream } from './setup.ts'
+import { covers, ensureStream, REFUSED_LOGIN } from './setup.ts'
 
 /** So many, and so many bytes, may be on their way at once. */
 const IN_FLIGHT = 1000
@@ -12,8 +12,6 @@ const BYTES_IN_FLIGHT = 8 * 1024 * 1024
 /** What a dead letter adds to a message; a message that leaves no room for it could not become one. */
 const LETTER = 4096
 
-/** Refusals that concern this message for good: it is larger than the stream takes. */
-const TOO_LARGE = 10054
 /** Refusals that concern its subject only: another stream has it, or it holds as many messages as it may. */
 const WRONG_STREAM = 10060
 const STORE_FAILED = 10077
@@ -31,17 +29,18 @@ export interface PublisherSettings {
 /** A message on its way: its place in the call, and what is sent. */
 interface Item {
   readonly at: number
-  readonly question: Question
+  readonly question: NatsRequest
 }
 
 /**
  * Publishes many at once and waits for JetStream's answer to each. A message that is sent again is recognised by its id
  * for as long as the stream remembers ids (two minutes, unless it says otherwise); later it is stored twice, and the
- * inbox of whoever handles it has to tell.
+ * consumer's inbox has to deduplicate it.
  */
 export class NatsPublisher implements Publisher {
   readonly name: string
   /** One that got lost does not stop those after it. */
+  readonly system = 'nats'
   readonly features = {} as const
   readonly #settings: PublisherSettings
   readonly #checked = new WeakSet<NatsLink>()
@@ -52,7 +51,11 @@ export class NatsPublisher implements Publisher {
   }
 
   async start(): Promise<void> {
-    await this.#link()
+    try {
+      await this.#link()
+    } catch (error) {
+      throw startError(error, REFUSED_LOGIN)
+    }
   }
 
   async publish(messages: readonly RawMessage[], signal?: AbortSignal): Promise<readonly Outcome[]> {
@@ -63,19 +66,23 @@ export class NatsPublisher implements Publisher {
     for (let from = 0; from < items.length; ) {
       const part = windowOf(items, from)
       from += part.length
-      const answers = await link.askAll(
+      const foreign = new Set<number>()
+      const replies = await link.askAll(
         part.map(({ question }) => question),
         undefined,
         signal,
+        (answer, i) => isAckOf(this.#settings.stream, answer) || !foreign.add(i),
       )
       // Why nobody takes a subject is asked once.
       const nobody = new Map<string, Promise<Outcome>>()
       for (const [i, { at, question }] of part.entries()) {
-        const answer = answers[i]!
+        const answer = replies[i]!
         const { subject } = question
-        if (!(answer instanceof NoResponders)) outcomes[at] = this.#outcome(subject, answer)
+        // Somebody replies who is not JetStream, and nobody else does: as if there were no reply.
+        const unheard = answer instanceof NoResponders || (answer instanceof Error && foreign.has(i))
+        if (!unheard) outcomes[at] = this.#outcome(subject, answer)
         else {
-          if (!nobody.has(subject)) nobody.set(subject, this.#nobody(link, subject, answer))
+          if (!nobody.has(subject)) nobody.set(subject, this.#nobody(link, subject, answer as Error, foreign.has(i)))
           outcomes[at] = await nobody.get(subject)!
         }
       }
@@ -117,7 +124,7 @@ export class NatsPublisher implements Publisher {
     return items
   }
 
-  #question(message: RawMessage): Question & { data: Uint8Array } {
+  #question(message: RawMessage): NatsRequest & { data: Uint8Array } {
     const { subjectOf, encode, stream } = this.#settings
     const subject = subjectOf(message)
     const { headers, data } = encode(encodeData(message))
@@ -126,7 +133,7 @@ export class NatsPublisher implements Publisher {
     return { subject, data: typeof data === 'string' ? Buffer.from(data) : data, headers: headerBytes(all) }
   }
 
-  #outcome(subject: string, answer: Answer): Outcome {
+  #outcome(subject: string, answer: NatsReply): Outcome {
     if (answer instanceof Error) return outcomeOf(answer)
     try {
       parsed(answer)
@@ -137,8 +144,9 @@ export class NatsPublisher implements Publisher {
   }
 
   /** Nobody takes the subject in: the stream is not there (now), or it does not want this one. */
-  async #nobody(link: NatsLink, subject: string, cause: Error): Promise<Outcome> {
+  async #nobody(link: NatsLink, subject: string, cause: Error, foreign: boolean): Promise<Outcome> {
     const { stream, prefix } = this.#settings
+    const others = foreign ? ' (somebody else who listens to it does)' : ''
     const down = (text: string): Outcome => ({ kind: 'down', error: new Unavailable(text, { cause }) })
     try {
       const info = await new JetStreamApi(link, prefix).stream(stream)
@@ -148,8 +156,9 @@ export class NatsPublisher implements Publisher {
         return down(`stream ${stream} is not there`)
       }
       const { subjects = [] } = info.config
-      if (subjects.some((pattern) => covers(pattern, subject))) return down(`stream ${stream} does not answer`)
-      const text = `no stream takes the subject ${subject}; ${stream} takes ${subjects.join(', ')}`
+      if (subjects.some((pattern) => covers(pattern, subject)))
+        return down(`stream ${stream} does not respond${others}`)
+      const text = `no stream takes the subject ${subject}${others}; ${stream} takes ${subjects.join(', ')}`
       return { kind: 'failed', error: new WaybillError('NO_STREAM', text, { cause }) }
     } catch (error) {
       return { kind: 'down', error }

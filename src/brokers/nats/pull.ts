@@ -78,7 +78,7 @@ export class PullReader {
     }
     try {
       const subject = this.#api.subject(`CONSUMER.MSG.NEXT.${stream}.${group}`)
-      this.#api.link.tell(subject, JSON.stringify(body), this.#inbox + token)
+      this.#api.link.send(subject, JSON.stringify(body), this.#inbox + token)
     } catch (error) {
       this.#end(error)
     }
@@ -125,7 +125,7 @@ export class PullReader {
       this.#alone = this.#pull!.left === this.#pull!.count
       this.#end()
     } else if (code === 503 || (code === 409 && said.includes('deleted'))) {
-      this.#end(new Unavailable(`NATS: ${description || 'nobody answers for the consumer'} (${code})`), 'gone')
+      this.#end(new Unavailable(`NATS: ${description || 'nobody responds for the consumer'} (${code})`), 'gone')
     } else this.#end(new Unavailable(`NATS: ${description} (${code})`))
   }
 

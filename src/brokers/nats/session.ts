@@ -3,20 +3,20 @@ import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/na
 import { type Demand, Lease, type Session, type Settled, type Settlement } from '../../flow/index.ts'
 import { type JetStreamApi, NO_CONSUMER, NO_STREAM } from './api.ts'
 import { Intake, TOO_LARGE_AGAIN } from './intake.ts'
-import { ACK, GroupMember, type GroupSettings, type NatsDelivery, nak, TERM, type Verdict } from './member.ts'
+import { ACK, type AckReply, GroupMember, type GroupSettings, type NatsDelivery, nak, TERM } from './member.ts'
 import { PullReader, type Trouble } from './pull.ts'
 
 export interface SessionParts {
   readonly api: JetStreamApi
   /** How long the consumer waits for an answer before it gives a message to another, in milliseconds. */
   readonly ackWait: number
-  /** Told at the end, when nobody could be told that these are given back. They are ours until then. */
+  /** Called at the end with deliveries whose release could not be sent. They are ours until then. */
   readonly onAbandon: (deliveries: readonly NatsDelivery[], until: number) => void
 }
 
 /**
  * One member of a durable pull consumer. What it was given is its own until `ackWait` is over, and that is renewed while
- * it is in hand. The server takes an answer from anybody, so a session that was too late falls silent by itself.
+ * it is unsettled. The server takes a reply from anybody, so a session that was too late falls silent by itself.
  * It outlives a broken connection as long as the client reconnects in time.
  */
 export class NatsSession implements Session<NatsDelivery> {
@@ -30,6 +30,8 @@ export class NatsSession implements Session<NatsDelivery> {
   readonly #wakeup: Wakeup
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
+  /** A connection that was given to us outlives its sessions. */
+  readonly #forgetLink: () => void
   #closed = false
   readonly #lease: Lease
 
@@ -48,7 +50,7 @@ export class NatsSession implements Session<NatsDelivery> {
       onEnd: (error, what) => this.#ended(error, what),
     })
     const { lost } = parts.api.link
-    onAbort(lost, () => this.#lose(lost.reason))
+    this.#forgetLink = onAbort(lost, () => this.#lose(lost.reason))
   }
 
   get lost(): AbortSignal {
@@ -57,7 +59,7 @@ export class NatsSession implements Session<NatsDelivery> {
 
   live(): boolean {
     if (this.#lease.live) return true
-    this.#lose(new WaybillError('LEASE_EXPIRED', 'what is in hand could not be kept alive in time'))
+    this.#lose(new WaybillError('LEASE_EXPIRED', 'the leases of what is unsettled could not be renewed in time'))
     return false
   }
 
@@ -67,15 +69,15 @@ export class NatsSession implements Session<NatsDelivery> {
     return await taking
   }
 
-  async #take({ count, bytes, next }: Demand, signal: AbortSignal): Promise<readonly NatsDelivery[]> {
+  async #take({ count, bytes, prefetch }: Demand, signal: AbortSignal): Promise<readonly NatsDelivery[]> {
     const until = this.#settings.clock.monotonic() + this.#settings.block
     while (!this.#over && !signal.aborted) {
       await this.#guard(() => this.#intake.look())
       await this.#guard(() => this.#intake.clear())
-      if (this.#intake.stocked) {
+      if (this.#intake.buffered) {
         if (signal.aborted) return []
         // There is more where that came from: it comes while this is worked on.
-        if (next !== undefined && this.#reader.cameFull) this.#reader.want({ count: next, bytes })
+        if (prefetch !== undefined && this.#reader.cameFull) this.#reader.want({ count: prefetch, bytes })
         return this.#intake.give({ count, bytes })
       }
       this.#reader.want({ count, bytes })
@@ -116,9 +118,9 @@ export class NatsSession implements Session<NatsDelivery> {
       return [{ delivery, reason: settlement.reason, attempts: delivery.attempts + 1 }]
     })
     // First what must be known when the message is answered: whoever dies in between has it come again, and nothing lost.
-    const waiting = await this.#intake.bury(dead)
+    const waiting = await this.#intake.deadLetter(dead)
     await this.#member.forgive(batch.filter(([, settlement]) => isForgiven(settlement)).map(([delivery]) => delivery))
-    const verdicts = batch.map(([delivery, settlement]): Verdict => {
+    const verdicts = batch.map(([delivery, settlement]): AckReply => {
       const { reply } = delivery
       if (waiting.has(delivery)) return { reply, word: nak(TOO_LARGE_AGAIN) }
       if (settlement.kind === 'done') return { reply, word: ACK }
@@ -152,6 +154,7 @@ export class NatsSession implements Session<NatsDelivery> {
     const { api, onAbandon } = this.#parts
     const usable = !this.#lost.signal.aborted && this.live()
     this.#closed = true
+    this.#forgetLink()
     this.#wakeup.wake()
     try {
       await this.#reader.stop()

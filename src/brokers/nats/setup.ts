@@ -9,7 +9,18 @@ import {
   wholeNumber,
 } from '../../core/index.ts'
 import { JetStreamError } from '../../drivers/nats/nats.ts'
-import type { ConsumerConfig, ConsumerInfo, JetStreamApi, StreamConfig, StreamInfo } from './api.ts'
+import {
+  type ConsumerConfig,
+  type ConsumerInfo,
+  isAckOf,
+  type JetStreamApi,
+  parsed,
+  type StreamConfig,
+  type StreamInfo,
+} from './api.ts'
+
+/** The server refuses the user, as clients say it. */
+export const REFUSED_LOGIN = /^(AuthorizationError|UserAuthenticationExpiredError)\b|authorization violation/i
 
 /** The stream as it is: made when that was asked for and it was not there, otherwise compared with what was asked for. */
 export async function ensureStream(
@@ -116,6 +127,37 @@ export async function ensureDeadStream(
   )
 }
 
+/**
+ * A group that begins with what comes (`start: 'new'`) notes where that was, beside its dead letters: a consumer that was
+ * deleted and is made again begins there. With what comes now, all that was pending or came meanwhile would be lost.
+ */
+export async function withStart(
+  api: JetStreamApi,
+  { stream, dead, group }: { readonly stream: string; readonly dead: string; readonly group: string },
+  { created = '', state }: StreamInfo,
+  wanted: WantedConsumer,
+): Promise<WantedConsumer> {
+  if (wanted.config.deliver_policy !== 'new' || !wanted.creates) return wanted
+  if ((await api.consumer(stream, group)) !== undefined) return wanted
+  const subject = `${dead}.start.${group}`
+  const noted = await api.message(dead, { last_by_subj: subject })
+  const last = state.last_seq ?? 0
+  let first = last + 1
+  if (noted === undefined) {
+    const question = { subject, data: `${first} ${created}` }
+    const [answer] = await api.link.askAll([question], undefined, undefined, (given) => isAckOf(dead, given))
+    if (answer instanceof Error) throw answer
+    parsed(answer!)
+  } else {
+    const [sequence, of] = Buffer.from(noted.data ?? '', 'base64')
+      .toString()
+      .split(' ')
+    // Of a stream that was made again nothing was handled.
+    first = of === created ? Number(sequence) : 1
+  }
+  return { ...wanted, config: { ...wanted.config, deliver_policy: 'by_start_sequence', opt_start_seq: first } }
+}
+
 export interface WantedConsumer {
   readonly config: ConsumerConfig
   /** What was said, and must be so where the consumer exists; the rest is only for making it. */
@@ -123,7 +165,7 @@ export interface WantedConsumer {
   readonly creates: boolean
 }
 
-/** The durable consumer, made or compared. Answers it, and whether it was made now. */
+/** The durable consumer, made or compared. Returns it, and whether it was made now. */
 export async function ensureConsumer(
   api: JetStreamApi,
   where: string,
@@ -146,7 +188,7 @@ export async function ensureConsumer(
   if (ack_policy !== 'explicit') problems.push(`its ack_policy is ${ack_policy}, and must be explicit`)
   if (max_deliver !== -1) {
     problems.push(
-      `its max_deliver is ${max_deliver}: after so many deliveries JetStream gives a message to nobody, and tells it by an ` +
+      `its max_deliver is ${max_deliver}: after so many deliveries JetStream delivers a message no more, and reports it in an ` +
         'advisory only. It must be -1; attempts are counted here',
     )
   }

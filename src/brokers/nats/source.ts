@@ -1,3 +1,4 @@
+import { checkAccess } from '../../core/index.ts'
 import type { NatsClient } from '../../drivers/nats/link.ts'
 import type { Source } from '../../flow/index.ts'
 import { JetStreamApi, type StreamConfig } from './api.ts'
@@ -10,7 +11,15 @@ import {
 } from './dead-letters.ts'
 import type { GroupSettings, NatsDelivery } from './member.ts'
 import { NatsSession } from './session.ts'
-import { ensureConsumer, ensureDeadStream, ensureStream, NANOSECONDS, type WantedConsumer } from './setup.ts'
+import {
+  ensureConsumer,
+  ensureDeadStream,
+  ensureStream,
+  NANOSECONDS,
+  REFUSED_LOGIN,
+  type WantedConsumer,
+  withStart,
+} from './setup.ts'
 
 export interface SourceParts {
   readonly client: NatsClient
@@ -22,7 +31,7 @@ export interface SourceParts {
 }
 
 /** What a session could not give back, and until when it is still ours. */
-interface Abandoned {
+interface AbandonedDeliveries {
   readonly deliveries: readonly NatsDelivery[]
   readonly until: number
 }
@@ -30,10 +39,11 @@ interface Abandoned {
 /** A durable pull consumer, as a source. Sessions of one group compete for its messages. */
 export class NatsSource implements Source<NatsDelivery> {
   readonly name: string
+  readonly system = 'nats'
   readonly features = { redelivers: true } as const
   readonly #settings: GroupSettings
   readonly #parts: SourceParts
-  #abandoned: Abandoned[] = []
+  #abandoned: AbandonedDeliveries[] = []
 
   constructor(name: string, settings: GroupSettings, parts: SourceParts) {
     this.name = name
@@ -41,14 +51,21 @@ export class NatsSource implements Source<NatsDelivery> {
     this.#parts = parts
   }
 
+  /** A user that the server refuses is an error of `start`; whatever may pass is waited for. */
+  async check(signal: AbortSignal): Promise<void> {
+    const connect = async () => await (await this.#parts.client.connect()).close()
+    await checkAccess(connect, REFUSED_LOGIN, this.#settings.clock, signal)
+  }
+
   async open(): Promise<NatsSession> {
     const { where, stream, dead, clock, group } = this.#settings
     const link = await this.#parts.client.connect()
     try {
       const api = new JetStreamApi(link, this.#parts.prefix)
-      const { config } = await ensureStream(api, where, stream, this.#parts.stream)
-      await ensureDeadStream(api, where, dead, config, this.#parts.consumer.creates)
-      const { info, made } = await ensureConsumer(api, where, stream, this.#parts.consumer)
+      const found = await ensureStream(api, where, stream, this.#parts.stream)
+      await ensureDeadStream(api, where, dead, found.config, this.#parts.consumer.creates)
+      const consumer = await withStart(api, this.#settings, found, this.#parts.consumer)
+      const { info, made } = await ensureConsumer(api, where, stream, consumer)
       // A consumer that was made now counts from the beginning: notes of an earlier one are wrong.
       if (made) await api.purge(dead, `${dead}.note.${group}.*`)
       const session = new NatsSession(this.#settings, {
@@ -79,7 +96,7 @@ export class NatsSource implements Source<NatsDelivery> {
   }
 
   /**
-   * Sends a dead letter back to where it came from, for this group alone and with all its attempts. Answers false when
+   * Sends a dead letter back to where it came from, for this group alone and with all its attempts. Returns false when
    * there is none of that id. Consumers that are not of this package see it as any other message.
    */
   async rearm(letter: string): Promise<boolean> {
@@ -103,7 +120,7 @@ export interface NatsStats {
   readonly length: number
   /** Messages the group has not been given yet. */
   readonly lag: number
-  /** Given and not settled: in somebody's hand, or waiting for the next try. JetStream does not part them. */
+  /** Given and not settled: taken by a consumer, or waiting for the next try. JetStream does not distinguish them. */
   readonly pending: number
   readonly dead: number
 }

@@ -14,7 +14,7 @@ import {
   WaybillError,
   wholeNumber,
 } from '../../core/index.ts'
-import { type AmqpClient, ReconnectingAmqp } from '../../drivers/amqp.ts'
+import { type AmqpClient, type OpenAmqp, ReconnectingAmqp } from '../../drivers/amqp.ts'
 import {
   checkRetry,
   mergedRetry,
@@ -28,8 +28,9 @@ import {
 } from '../../flow/index.ts'
 import { decode, encode, type RabbitmqDecode, type RabbitmqEncode } from './encoding.ts'
 import { checkedName, checkedUrls, retryQueuesOf, urlWith } from './names.ts'
-import { RabbitmqPublisher } from './publisher.ts'
+import { RabbitmqPublisher, UNROUTABLE, type Unroutable } from './publisher.ts'
 import { Sender, type SenderSettings } from './sender.ts'
+import type { RabbitmqSession } from './session.ts'
 import { Topology } from './setup.ts'
 import { RabbitmqSource } from './source.ts'
 
@@ -47,6 +48,8 @@ export interface RabbitmqOptions {
    * missing is an error.
    */
   declare?: boolean
+  /** What a message is that no queue takes, unless a publisher says otherwise. Default `down`. */
+  unroutable?: Unroutable | ((message: RawMessage) => Unroutable)
   /** How long connecting, or an answer of the server, may take. Default 10 s. */
   timeout?: Duration
   /** The pause before the next attempt to connect. Default 1 s doubling to 30 s, with up to 1 s of jitter. */
@@ -65,10 +68,10 @@ export interface RabbitmqPublisherOptions {
   /** The routing key: one for all, or by message. Default: what an outbox said, or else the message's type. */
   topic?: string | ((message: RawMessage) => string)
   /**
-   * What a message is that no queue takes: `failed` (default: it is tried again, for a queue may be bound meanwhile),
-   * `rejected`, or `ok`: nobody is interested, and that is fine.
+   * What a message is that no queue takes, for all or by message: `down` (default: a queue may be bound by the next deploy,
+   * and while nothing arrives nobody is charged), `failed`, `rejected`, or `ok`: nobody is interested, and that is fine.
    */
-  unroutable?: 'failed' | 'rejected' | 'ok'
+  unroutable?: Unroutable | ((message: RawMessage) => Unroutable)
   /** How long a confirm may take. Default 30 s. */
   confirm?: Duration
 }
@@ -85,7 +88,7 @@ export interface RabbitmqSourceOptions {
   concurrency?: number
   /** How long one may take, unless the consumer says otherwise. Default 30 s. */
   timeout?: Duration
-  /** How one is tried again, unless the consumer says otherwise. Default 5 attempts. */
+  /** How one is tried again, unless the consumer says otherwise. Default 5 attempts: after 1 s, 8 s, 1 min and 9 min. */
   retry?: RetryOptions
   /** How many deliveries the server allows a message whose consumers die with it. Default 20. */
   deliveryLimit?: number
@@ -117,6 +120,7 @@ const SOURCE_OPTIONS: OptionNames<RabbitmqSourceOptions> = {
 /** RabbitMQ as a broker: publishers, sources, and itself a publisher. Nothing is connected before it is needed. */
 export class RabbitmqBroker implements Publisher, Stoppable {
   readonly name: string
+  readonly system = 'rabbitmq'
   readonly features = {} as const
   /** As a member of `run`: after consumers and relays. */
   readonly phase: Phase = 'connections'
@@ -128,6 +132,8 @@ export class RabbitmqBroker implements Publisher, Stoppable {
   readonly #publishing: ReconnectingAmqp
   readonly #consuming: ReconnectingAmqp
   readonly #publisher: RabbitmqPublisher
+  /** Those that are open. */
+  readonly #sessions = new Set<RabbitmqSession>()
 
   constructor(options: RabbitmqOptions) {
     const where = 'rabbitmq'
@@ -137,6 +143,7 @@ export class RabbitmqBroker implements Publisher, Stoppable {
       exchange: true,
       name: true,
       declare: true,
+      unroutable: true,
       timeout: true,
       reconnect: true,
       encode: true,
@@ -183,9 +190,16 @@ export class RabbitmqBroker implements Publisher, Stoppable {
       exchange,
       topicOf: (message) => checkedName(`${where}: topic`, chosen(message)),
       encode: this.#options.encode ?? encode,
-      unroutable: oneOf(`${where}: unroutable`, options.unroutable ?? 'failed', ['failed', 'rejected', 'ok']),
-      sender: this.#sender(where, (open) => topology.exchange(open, exchange), options.confirm),
+      unroutable: unroutableOf(where, options.unroutable ?? this.#options.unroutable ?? 'down'),
+      sender: this.#sender(where, (open) => this.#standing(topology, open, exchange), options.confirm),
     })
+  }
+
+  /** An exchange that was made anew has no bindings: those who read here bind their queues again before anything is sent. */
+  async #standing(topology: Topology, open: OpenAmqp, exchange: string): Promise<void> {
+    await topology.exchange(open, exchange)
+    // The session itself reports what fails here.
+    await Promise.all([...this.#sessions].map((session) => session.declare().catch(() => {})))
   }
 
   source(options: RabbitmqSourceOptions): RabbitmqSource {
@@ -225,12 +239,16 @@ export class RabbitmqBroker implements Publisher, Stoppable {
     wholeNumber(`${where}: retry.attempts`, options.retry?.attempts ?? RETRY_DEFAULTS.queueAttempts)
     const defaults = {
       concurrency: wholeNumber(`${where}: concurrency`, options.concurrency ?? 5),
-      retry: mergedRetry({ attempts: RETRY_DEFAULTS.queueAttempts }, options.retry),
+      retry: mergedRetry(
+        { attempts: RETRY_DEFAULTS.queueAttempts, backoff: RETRY_DEFAULTS.queueBackoff },
+        options.retry,
+      ),
       timeout: milliseconds(options.timeout ?? '30s', `${where}: timeout`),
     }
     const sender = this.#sender(where, async () => {})
     const topology = this.#topology(this.#consuming, where)
-    return new RabbitmqSource(`${this.name}:${queue}`, settings, defaults, this.#consuming, sender, topology)
+    const name = `${this.name}:${queue}`
+    return new RabbitmqSource(name, settings, defaults, this.#consuming, sender, topology, this.#sessions)
   }
 
   /** Connects, so that wrong settings show at start. */
@@ -265,6 +283,15 @@ export class RabbitmqBroker implements Publisher, Stoppable {
   #topology(amqp: ReconnectingAmqp, where: string): Topology {
     return new Topology(amqp, where, this.#options.declare ?? false)
   }
+}
+
+function unroutableOf(
+  where: string,
+  given: Unroutable | ((message: RawMessage) => Unroutable),
+): (message: RawMessage) => Unroutable {
+  if (typeof given === 'function') return (message) => oneOf(`${where}: unroutable`, given(message), UNROUTABLE)
+  const chosen = oneOf(`${where}: unroutable`, given, UNROUTABLE)
+  return () => chosen
 }
 
 /** RabbitMQ as a broker. */

@@ -1,4 +1,4 @@
-import { checkOptions, type RawMessage, wholeNumber } from '../../core/index.ts'
+import { checkOptions, errorSummary, type RawMessage, telemetry, wholeNumber } from '../../core/index.ts'
 import type { AmqpChannel, AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
 import { attemptsOf, deathsOf, HEADER, rearmedCopy } from './republish.ts'
 import type { Sender } from './sender.ts'
@@ -26,7 +26,7 @@ export interface DeadLetterOptions {
 }
 
 /** Which dead letters: by message id, or by a function. */
-export type WhichDead = string | ((letter: RabbitmqDeadLetter) => boolean)
+export type WhichRabbitmqDead = string | ((letter: RabbitmqDeadLetter) => boolean)
 
 /** How many copies are under way at once. */
 const AT_ONCE = 100
@@ -34,7 +34,7 @@ const AT_ONCE = 100
 const LOOKS = { times: 100, every: 10 }
 
 /**
- * A queue can only be read from its front, so whoever looks for one letter takes those before it in hand, and gives
+ * A queue can only be read from its front, so whoever looks for one of them takes those before it, and gives
  * them back; at the latest with the end of the channel.
  */
 export class DeadLetters {
@@ -59,15 +59,16 @@ export class DeadLetters {
   }
 
   /** Sent to the queue, or dropped. */
-  async resolve(channel: AmqpChannel, which: WhichDead | undefined, rearm: boolean): Promise<number> {
+  async resolve(channel: AmqpChannel, which: WhichRabbitmqDead | undefined, rearm: boolean): Promise<number> {
     const fits = fitsDead(which)
     const others: AmqpDelivery[] = []
     let resolved = 0
     let chosen: AmqpDelivery[] = []
     const settle = async () => {
-      if (rearm) await this.#send(chosen)
-      for (const raw of chosen) channel.ack(raw)
-      resolved += chosen.length
+      const gone = rearm ? await this.#send(channel, chosen) : chosen
+      for (const raw of gone) channel.ack(raw)
+      resolved += gone.length
+      others.push(...chosen.filter((raw) => !gone.includes(raw)))
       chosen = []
     }
     for await (const raw of this.#all(channel)) {
@@ -90,11 +91,22 @@ export class DeadLetters {
     }
   }
 
-  async #send(letters: readonly AmqpDelivery[]): Promise<void> {
-    const sent = await this.#sender.send(letters.map((raw) => rearmedCopy(this.#settings.plan, raw)))
-    const failed = sent.find(({ kind }) => kind !== 'ok')
-    // All of them stay then: one that was sent already comes twice.
-    if (failed !== undefined && failed.kind !== 'ok') throw failed.error
+  /** Returns those that were sent. One that can never be sent as it is stays here, with a warning. */
+  async #send(channel: AmqpChannel, letters: readonly AmqpDelivery[]): Promise<readonly AmqpDelivery[]> {
+    const { plan, where } = this.#settings
+    const sent = await this.#sender.send(letters.map((raw) => rearmedCopy(plan, raw)))
+    const gone = letters.filter((_, i) => sent[i]!.kind === 'ok')
+    for (const [i, outcome] of sent.entries()) {
+      if (outcome.kind === 'ok') continue
+      if (outcome.kind !== 'invalid') {
+        for (const raw of gone) channel.ack(raw)
+        throw outcome.error
+      }
+      const { messageId: id = 'without an id' } = letters[i]!.properties
+      const message = `dead letter ${id} stays in ${plan.deadQueue}: it cannot be sent back: ${errorSummary(outcome.error)}`
+      telemetry.warning.publish({ where, message })
+    }
+    return gone
   }
 
   /** Those that are there now: what is dead-lettered meanwhile is for the next time. */
@@ -136,6 +148,7 @@ export class DeadLetters {
 function reasonOf(reason: string | undefined, limit: number): string {
   if (reason === 'delivery_limit')
     return `delivery_limit: it came back more than ${limit} times from consumers that died`
+  if (reason === 'rejected') return 'rejected: its consumer could not send it on, so the server moved it as it is'
   return reason ?? 'unknown'
 }
 
@@ -143,7 +156,7 @@ function text(value: unknown): string | undefined {
   return typeof value === 'string' ? value : undefined
 }
 
-function fitsDead(which: WhichDead | undefined): (letter: RabbitmqDeadLetter) => boolean {
+function fitsDead(which: WhichRabbitmqDead | undefined): (letter: RabbitmqDeadLetter) => boolean {
   if (which === undefined) return () => true
   return typeof which === 'function' ? which : ({ id }) => id === which
 }

@@ -1,5 +1,5 @@
 import { contentMode, fromBinary, fromStructured, toBinary } from '../../cloudevents/index.ts'
-import { describe, type ExtensionValue, Message, type RawMessage, WaybillError } from '../../core/index.ts'
+import { describe, type ExtensionValue, Message, type RawMessage, WaybillError, warnOnce } from '../../core/index.ts'
 import type { AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
 
 /** A message as AMQP has it: what is published, besides where to. */
@@ -15,6 +15,7 @@ export type RabbitmqEncode = (message: RawMessage) => AmqpContent
 export type RabbitmqDecode = (delivery: AmqpDelivery) => RawMessage
 
 const PREFIX = 'cloudEvents:'
+const HTTP_PREFIX = 'ce-'
 /** AMQP's short text. */
 const SHORT = 255
 /** amqplib has so much room for headers, and RabbitMQ takes no more than a frame (128 kB). */
@@ -79,7 +80,8 @@ function bufferOf(bytes: Uint8Array): Buffer {
 
 /**
  * Binary or structured CloudEvents, or what a producer that knows nothing of them sends: the type is the property
- * `type` or else the routing key, the id is `messageId`, the version is the header `event_version`, 1 when absent.
+ * `type` or else the routing key, the id is `messageId`, the version is the header `event_version`, 1 when
+ * that is absent or no whole number.
  */
 export function decode({ fields, properties, content }: AmqpDelivery): RawMessage {
   const headers = properties.headers ?? {}
@@ -89,17 +91,59 @@ export function decode({ fields, properties, content }: AmqpDelivery): RawMessag
   if (mode === 'batch') {
     throw new WaybillError('MALFORMED_MESSAGE', 'it is a batch of events; publish them one by one')
   }
-  if (isBinary(headers)) {
-    const message = fromBinary(headers, content, PREFIX, false, contentType)
-    return added(message, plainExtensions(headers, message.extensions))
+  if (mode === 'unknown') {
+    const text = `${contentType} is a format of events that is not read; send JSON`
+    throw new WaybillError('MALFORMED_MESSAGE', text)
   }
+  const prefix = prefixOf(headers)
+  if (prefix !== undefined) return binary(headers, content, prefix, contentType)
   return plain(fields, properties, headers, content)
 }
 
-function isBinary(headers: Readonly<Record<string, unknown>>): boolean {
-  if (headers[`${PREFIX}specversion`] !== undefined) return true
-  for (const name in headers) if (/^cloudevents[:_]specversion$/i.test(name)) return true
-  return false
+/** What the headers of an event begin with: as AMQP's binding has it, or as HTTP's, which some SDKs use everywhere. */
+function prefixOf(headers: Readonly<Record<string, unknown>>): string | undefined {
+  if (headers[`${PREFIX}specversion`] !== undefined) return PREFIX
+  for (const name in headers) {
+    if (/^cloudevents[:_]specversion$/i.test(name)) return PREFIX
+    if (/^ce-specversion$/i.test(name)) return HTTP_PREFIX
+  }
+  return undefined
+}
+
+function binary(
+  given: Readonly<Record<string, unknown>>,
+  content: Buffer,
+  prefix: string,
+  contentType: string | undefined,
+): RawMessage {
+  const { headers, bytes } = withoutNative(given, prefix)
+  const message = fromBinary(headers, content, prefix, prefix === HTTP_PREFIX, contentType)
+  const extensions = plainExtensions(headers, message.extensions)
+  return added(message, bytes === undefined ? extensions : { ...bytes, ...extensions })
+}
+
+/** Attributes that are text, whatever a sender made of them. */
+const TEXTUAL = /^(specversion|id|source|type|subject|time|datacontenttype|dataschema|partitionkey|tenantid|trace.*)$/
+
+/** AMQP has types of its own for times and bytes. Text is what other protocols have of a time; bytes stay bytes. */
+function withoutNative(given: Readonly<Record<string, unknown>>, prefix: string) {
+  let headers = given
+  let bytes: Record<string, Uint8Array> | undefined
+  for (const name in given) {
+    const value = given[name]
+    if (typeof value !== 'object' || value === null || name.length <= prefix.length) continue
+    const attribute = name.slice(prefix.length).toLowerCase()
+    if (value instanceof Uint8Array) {
+      if (TEXTUAL.test(attribute) || !/^(cloudevents[:_]|ce-)/i.test(name)) continue
+      const { [name]: _, ...others } = headers
+      headers = others
+      bytes = { ...bytes, [attribute]: value }
+    } else if ('!' in value && value['!'] === 'timestamp' && 'value' in value) {
+      const time = new Date(Number(value.value) * 1000)
+      if (!Number.isNaN(time.getTime())) headers = { ...headers, [name]: time.toISOString() }
+    }
+  }
+  return { headers, bytes }
 }
 
 function plain(
@@ -149,12 +193,18 @@ function plainExtensions(
   return found
 }
 
-/** Any whole number AMQP can hold, or its digits. A version nobody can read is not version 1. */
+/**
+ * Any whole number AMQP can hold, or its digits. Anything else is read as 1, as without a version, with one warning.
+ * A whole number that is no version is refused: it does not mean 1.
+ */
 function versionOf(value: unknown): number {
   const text = value instanceof Uint8Array ? Buffer.from(value).toString() : value
-  const number = typeof text === 'string' && /^\d{1,9}$/.test(text) ? Number(text) : text
-  if (typeof number === 'number' && Number.isSafeInteger(number) && number >= 1 && number <= 2_147_483_647)
-    return number
+  const number = typeof text === 'string' && /^[+-]?\d{1,15}$/.test(text) ? Number(text) : text
+  if (typeof number !== 'number' || !Number.isInteger(number)) {
+    warnOnce('rabbitmq', `messages with ${VERSION} of a wrong type are read as version 1; send a whole number`)
+    return 1
+  }
+  if (Number.isSafeInteger(number) && number >= 1 && number <= 2_147_483_647) return number
   const what = `${VERSION}: ${describe(value)} is no version; send a whole number of at least 1`
   throw new WaybillError('MALFORMED_MESSAGE', what)
 }

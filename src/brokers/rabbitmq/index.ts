@@ -17,6 +17,6 @@ export {
 } from './broker.ts'
 export type { RabbitmqDeadLetter } from './dead-letters.ts'
 export type { AmqpContent, RabbitmqDecode, RabbitmqEncode } from './encoding.ts'
-export type { RabbitmqPublisher } from './publisher.ts'
+export type { RabbitmqPublisher, Unroutable } from './publisher.ts'
 export type { RabbitmqDelivery } from './session.ts'
 export type { RabbitmqSource, RabbitmqStats } from './source.ts'

@@ -1,7 +1,15 @@
 import { asError, encodeData, type RawMessage, WaybillError } from '../../core/index.ts'
+import { isRefusedConnection } from '../../drivers/amqp-errors.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import type { RabbitmqEncode } from './encoding.ts'
-import type { Outgoing, Sender, Sent } from './sender.ts'
+import type { AddressedMessage, Sender, Sent } from './sender.ts'
+
+/**
+ * What a message is that no queue takes: `down` (a queue may be bound by the next deploy; nobody is charged while nothing
+ * arrives), `failed` (charged each time), `rejected` (dead at once), or `ok`: nobody is interested, and that is fine.
+ */
+export type Unroutable = 'down' | 'failed' | 'rejected' | 'ok'
+export const UNROUTABLE = ['down', 'failed', 'rejected', 'ok'] as const
 
 export interface PublisherSettings {
   readonly name: string
@@ -9,17 +17,18 @@ export interface PublisherSettings {
   readonly exchange: string
   readonly topicOf: (message: RawMessage) => string
   readonly encode: RabbitmqEncode
-  readonly unroutable: 'failed' | 'rejected' | 'ok'
+  readonly unroutable: (message: RawMessage) => Unroutable
 }
 
 /**
- * A batch is sent without waiting in between, and answered when the server has confirmed each message. What no queue
- * takes is told from what arrived; a message too large for the server is refused for good.
+ * A batch is sent without waiting in between, and answered when the server has confirmed each message. A message that
+ * no queue takes has its own outcome; one too large for the server is refused for good.
  *
  * It is not `ordered`: when the server refuses one of a key, those behind it are on their way already.
  */
 export class RabbitmqPublisher implements Publisher {
   readonly name: string
+  readonly system = 'rabbitmq'
   readonly features = {} as const
   readonly #settings: PublisherSettings
 
@@ -28,14 +37,20 @@ export class RabbitmqPublisher implements Publisher {
     this.#settings = settings
   }
 
+  /** A server that is away is `Unavailable`. One that refuses the user, or the virtual host, is what no waiting mends. */
   async start(): Promise<void> {
-    await this.#settings.sender.ready()
+    try {
+      await this.#settings.sender.ready()
+    } catch (error) {
+      if (!isRefusedConnection(error)) throw error
+      throw new WaybillError('ACCESS_REFUSED', (error as Error).message, { cause: error })
+    }
   }
 
   async publish(messages: readonly RawMessage[], signal?: AbortSignal): Promise<readonly Outcome[]> {
     if (messages.length === 0) return []
     const outcomes: Outcome[] = new Array(messages.length)
-    const outgoing: Outgoing[] = []
+    const outgoing: AddressedMessage[] = []
     const places: number[] = []
     messages.forEach((message, at) => {
       try {
@@ -48,7 +63,10 @@ export class RabbitmqPublisher implements Publisher {
     })
     if (outgoing.length === 0) return outcomes
     const sent = await this.#settings.sender.send(outgoing, signal)
-    for (let i = 0; i < places.length; i++) outcomes[places[i]!] = this.#outcome(sent[i]!)
+    for (let i = 0; i < places.length; i++) {
+      const at = places[i]!
+      outcomes[at] = this.#outcome(messages[at]!, sent[i]!)
+    }
     return outcomes
   }
 
@@ -56,14 +74,14 @@ export class RabbitmqPublisher implements Publisher {
     await this.#settings.sender.close()
   }
 
-  #outgoing(message: RawMessage): Outgoing {
+  #outgoing(message: RawMessage): AddressedMessage {
     const { exchange, topicOf, encode } = this.#settings
     const routingKey = topicOf(message)
     const { properties, content } = encode(encodeData(message))
     return { exchange, routingKey, properties, content }
   }
 
-  #outcome(sent: Sent): Outcome {
+  #outcome(message: RawMessage, sent: Sent): Outcome {
     switch (sent.kind) {
       case 'ok':
         return OK
@@ -74,8 +92,8 @@ export class RabbitmqPublisher implements Publisher {
       case 'refused':
         return { kind: 'failed', error: sent.error }
       case 'unroutable': {
-        const { unroutable } = this.#settings
-        return unroutable === 'ok' ? OK : { kind: unroutable, error: sent.error }
+        const kind = this.#settings.unroutable(message)
+        return kind === 'ok' ? OK : { kind, error: sent.error }
       }
     }
   }

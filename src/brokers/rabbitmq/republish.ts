@@ -1,7 +1,7 @@
 import type { AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
-import type { Outgoing, Sender } from './sender.ts'
-import type { Unacked } from './session.ts'
+import type { AddressedMessage, Sender } from './sender.ts'
 import type { QueuePlan, RetryQueue } from './setup.ts'
+import type { Unacked } from './unacked.ts'
 
 /**
  * A message that is to be tried again, or kept aside, is sent on as a copy that carries what we know of it; then the
@@ -16,6 +16,8 @@ export const HEADER = {
   queue: 'x-waybill-queue',
   exchange: 'x-waybill-exchange',
   routingKey: 'x-waybill-routing-key',
+  /** Headers that a dead letter has lost, by name: the client cannot write what it read. */
+  lost: 'x-waybill-lost-headers',
 } as const
 
 /**
@@ -45,7 +47,7 @@ function countIn({ properties }: Pick<AmqpDelivery, 'properties'>, header: strin
 }
 
 /** Back into its queue, after so many milliseconds. */
-export function againCopy(plan: QueuePlan, raw: AmqpDelivery, attempts: number, after: number): Outgoing {
+export function againCopy(plan: QueuePlan, raw: AmqpDelivery, attempts: number, after: number): AddressedMessage {
   const delay = Math.ceil(after)
   const through = delay <= 0 ? undefined : retryQueueFor(plan.retryQueues, delay)
   const wait = through === undefined ? 0 : Math.min(delay, through.bound)
@@ -56,7 +58,7 @@ export function againCopy(plan: QueuePlan, raw: AmqpDelivery, attempts: number, 
 }
 
 /** To the dead letters, with the reason. */
-export function deadCopy(plan: QueuePlan, raw: AmqpDelivery, attempts: number, reason: string): Outgoing {
+export function deadCopy(plan: QueuePlan, raw: AmqpDelivery, attempts: number, reason: string): AddressedMessage {
   const headers = {
     ...ownHeaders(raw),
     [HEADER.attempts]: attempts,
@@ -67,8 +69,28 @@ export function deadCopy(plan: QueuePlan, raw: AmqpDelivery, attempts: number, r
   return { exchange: plan.deadExchange, routingKey: plan.name, properties, content: raw.content }
 }
 
+/** The same with plain headers only, and the names of those it has lost. */
+export function plainDeadCopy(plan: QueuePlan, raw: AmqpDelivery, attempts: number, reason: string): AddressedMessage {
+  const { properties, ...copy } = deadCopy(plan, raw, attempts, reason)
+  const all = Object.entries(properties.headers ?? {})
+  const kept = all.filter(([name, value]) => isPlain(name, value))
+  const lost = all.filter(([name, value]) => !isPlain(name, value)).map(([name]) => name.slice(0, 100))
+  const headers = { ...Object.fromEntries(kept), [HEADER.lost]: lost.join(', ').slice(0, 1000) }
+  const { messageId, contentType } = properties
+  return { ...copy, properties: { messageId, contentType, headers } }
+}
+
+export function isPlainCopy({ properties }: AddressedMessage): boolean {
+  return properties.headers?.[HEADER.lost] !== undefined
+}
+
+function isPlain(name: string, value: unknown): boolean {
+  const type = typeof value
+  return Buffer.byteLength(name) <= 255 && (type === 'boolean' || type === 'string' || Number.isSafeInteger(value))
+}
+
 /** From the dead letters into the queue, with all its attempts. */
-export function rearmedCopy(plan: QueuePlan, raw: AmqpDelivery): Outgoing {
+export function rearmedCopy(plan: QueuePlan, raw: AmqpDelivery): AddressedMessage {
   const { [HEADER.attempts]: _a, [HEADER.reason]: _r, [HEADER.queue]: _q, ...headers } = ownHeaders(raw)
   return { exchange: '', routingKey: plan.name, properties: propertiesOf(raw, headers), content: raw.content }
 }
@@ -116,6 +138,22 @@ function propertiesOf({ properties }: AmqpDelivery, headers: Record<string, unkn
   return { ...kept, messageId, timestamp, type, appId, headers }
 }
 
+/** A delivery, and the copy that is to take its place. */
+export interface Replacement {
+  readonly raw: AmqpDelivery
+  readonly copy: AddressedMessage
+  /** It is only given back. */
+  readonly released: boolean
+}
+
+/** What becomes of copies that the server has not taken, and would not take the next time either. */
+export interface CopyTroubles {
+  /** A queue beside ours is gone. The next session makes it anew, or says what is missing. */
+  unroutable(error: unknown): void
+  /** It can never be sent as it is. */
+  unsendable(waiting: Replacement, error: unknown): void
+}
+
 /**
  * Deliveries of one channel that are acked once the server has confirmed their copy: what is to be retried or dead, what
  * cannot be decoded, a delay that is not over. Copies that the server does not take at present are kept and sent later.
@@ -123,18 +161,17 @@ function propertiesOf({ properties }: AmqpDelivery, headers: Record<string, unkn
 export class Republisher {
   readonly #sender: Sender
   readonly #unacked: Unacked
-  readonly #onUnroutable: (error: unknown) => void
-  #waiting: { readonly raw: AmqpDelivery; readonly copy: Outgoing }[] = []
+  readonly #troubles: CopyTroubles
+  #waiting: Replacement[] = []
   /** Has a copy, sent or not: nothing else may become of it. */
   readonly #decided = new Set<AmqpDelivery>()
   #running: Promise<void> | undefined
   #ended = false
 
-  /** `onUnroutable`: a queue beside ours is gone. The next session makes it anew, or says what is missing. */
-  constructor(sender: Sender, unacked: Unacked, onUnroutable: (error: unknown) => void) {
+  constructor(sender: Sender, unacked: Unacked, troubles: CopyTroubles) {
     this.#sender = sender
     this.#unacked = unacked
-    this.#onUnroutable = onUnroutable
+    this.#troubles = troubles
   }
 
   get pending(): number {
@@ -146,9 +183,9 @@ export class Republisher {
     return this.#unacked.has(raw) && (this.#decided.size === 0 || !this.#decided.has(raw))
   }
 
-  add(raw: AmqpDelivery, copy: Outgoing): void {
+  add(raw: AmqpDelivery, copy: AddressedMessage, released = false): void {
     this.#decided.add(raw)
-    this.#waiting.push({ raw, copy })
+    this.#waiting.push({ raw, copy, released })
   }
 
   /** Sends what waits. Rejects with the first failure; what failed waits for the next run. */
@@ -169,22 +206,33 @@ export class Republisher {
     while (this.#waiting.length > 0) {
       const batch = this.#waiting
       this.#waiting = []
-      const failure = await this.#send(batch)
+      const { again, failure } = await this.#send(batch)
       if (this.#ended) return
-      this.#waiting = [...batch.filter(({ raw }) => this.#unacked.has(raw)), ...this.#waiting]
+      this.#waiting = [...again, ...this.#waiting]
       if (failure !== undefined) throw failure
     }
   }
 
-  /** Acks what the server has confirmed. Returns the error of the first that it has not. */
-  async #send(batch: readonly { readonly raw: AmqpDelivery; readonly copy: Outgoing }[]): Promise<unknown> {
+  /** Acks what the server has confirmed. Returns what is to be sent again, and the first error of that. */
+  async #send(batch: readonly Replacement[]): Promise<{ again: readonly Replacement[]; failure: unknown }> {
     const sent = await this.#sender.send(batch.map(({ copy }) => copy))
     const arrived = batch.filter((_, i) => sent[i]!.kind === 'ok').map(({ raw }) => raw)
     this.#unacked.ack(arrived)
     for (const raw of arrived) this.#decided.delete(raw)
-    const failed = sent.find(({ kind }) => kind !== 'ok')
-    if (failed === undefined || failed.kind === 'ok') return undefined
-    if (failed.kind === 'unroutable') this.#onUnroutable(failed.error)
-    return failed.error
+    let failure: unknown
+    const again: Replacement[] = []
+    for (const [i, waiting] of batch.entries()) {
+      const result = sent[i]!
+      if (result.kind === 'ok' || !this.#unacked.has(waiting.raw)) continue
+      if (result.kind === 'invalid') {
+        this.#decided.delete(waiting.raw)
+        this.#troubles.unsendable(waiting, result.error)
+        continue
+      }
+      again.push(waiting)
+      if (result.kind === 'unroutable') this.#troubles.unroutable(result.error)
+      failure ??= result.error
+    }
+    return { again, failure }
   }
 }

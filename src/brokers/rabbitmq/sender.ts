@@ -7,19 +7,12 @@ import {
   untilAborted,
   WaybillError,
 } from '../../core/index.ts'
-import {
-  type AmqpConfirmChannel,
-  type AmqpReturned,
-  type OpenAmqp,
-  REPLY,
-  type ReconnectingAmqp,
-  replyCode,
-  serverSaid,
-} from '../../drivers/amqp.ts'
+import type { AmqpConfirmChannel, AmqpReturned, OpenAmqp, ReconnectingAmqp } from '../../drivers/amqp.ts'
+import { REPLY, replyCode, serverSaid } from '../../drivers/amqp-errors.ts'
 import type { AmqpContent } from './encoding.ts'
 
 /** A message, and where it is to go. */
-export interface Outgoing extends AmqpContent {
+export interface AddressedMessage extends AmqpContent {
   readonly exchange: string
   readonly routingKey: string
 }
@@ -44,7 +37,7 @@ export interface SenderSettings {
 
 /** One message on its way. */
 interface Unconfirmed {
-  readonly outgoing: Outgoing
+  readonly outgoing: AddressedMessage
   returned: AmqpReturned | undefined
   settle(sent: Sent): void
 }
@@ -62,7 +55,7 @@ interface SendingChannel {
 const OK: Sent = Object.freeze({ kind: 'ok' })
 
 /**
- * Publishes with confirms, as mandatory and persistent, on a channel of its own: many at once, and answers when the
+ * Publishes with confirms, as mandatory and persistent, on a channel of its own: many at once, and resolves when the
  * server has said of each that it has it. A return comes before the confirm of the same message, so a message that was
  * returned and then confirmed did not arrive anywhere.
  */
@@ -82,7 +75,7 @@ export class Sender {
     await this.#ready()
   }
 
-  async send(items: readonly Outgoing[], signal?: AbortSignal): Promise<readonly Sent[]> {
+  async send(items: readonly AddressedMessage[], signal?: AbortSignal): Promise<readonly Sent[]> {
     let line: SendingChannel
     try {
       line = await untilAborted(this.#ready(), signal, () => {
@@ -111,7 +104,7 @@ export class Sender {
 
   async #sendOn(
     line: SendingChannel,
-    items: readonly Outgoing[],
+    items: readonly AddressedMessage[],
     signal: AbortSignal | undefined,
   ): Promise<readonly Sent[]> {
     const { clock, timeout, where } = this.#settings
@@ -167,7 +160,7 @@ export class Sender {
     const to = `${describe(routingKey)} in exchange ${describe(exchange)}`
     if (entry.returned !== undefined) {
       const { replyCode: code, replyText } = entry.returned.fields
-      const text = `no queue takes ${to}: ${replyText} (${code}); bind one, or declare it`
+      const text = `no queue takes ${to}: ${replyText} (${code}); bind one, declare it, or say what that means with the publisher's option unroutable`
       entry.settle({ kind: 'unroutable', error: new WaybillError('UNROUTABLE', text) })
     } else if (!error) entry.settle(OK)
     else if ((error as Error).message === 'message nacked') {

@@ -7,17 +7,12 @@ import {
   WaybillError,
   withDeadline,
 } from '../../core/index.ts'
-import {
-  type AmqpChannel,
-  type AmqpDelivery,
-  type OpenAmqp,
-  onEnd,
-  type ReconnectingAmqp,
-  serverSaid,
-} from '../../drivers/amqp.ts'
+import { type AmqpChannel, type AmqpDelivery, type OpenAmqp, onEnd, type ReconnectingAmqp } from '../../drivers/amqp.ts'
+import { serverSaid } from '../../drivers/amqp-errors.ts'
 import {
   type Delivery,
   type Demand,
+  decodedMessage,
   RELEASE,
   type Session,
   type Settled,
@@ -30,112 +25,16 @@ import {
   attemptsOf,
   deadCopy,
   deliveryCountOf,
+  isPlainCopy,
+  plainDeadCopy,
+  type Replacement,
   Republisher,
   remainingOf,
   routingKeyOf,
 } from './republish.ts'
-import type { Outgoing, Sender } from './sender.ts'
+import type { AddressedMessage, Sender } from './sender.ts'
 import type { SourceSettings } from './source.ts'
-
-/**
- * What one channel has given and not been told about, oldest first. It knows no tag of another channel. The server
- * counts tags upwards one by one, so they are places in a list: a map that grows and shrinks with every batch would
- * leave much more to the garbage collector than the messages themselves.
- */
-export class Unacked implements Iterable<AmqpDelivery> {
-  readonly #channel: AmqpChannel
-  /** By tag, from `#first` on; a gap is settled. The oldest is never a gap. */
-  #deliveries: (AmqpDelivery | undefined)[] = []
-  #first = 0
-  #head = 0
-  #ended = false
-
-  constructor(channel: AmqpChannel) {
-    this.#channel = channel
-  }
-
-  [Symbol.iterator](): Iterator<AmqpDelivery> {
-    return this.#deliveries
-      .slice(this.#head)
-      .filter((raw) => raw !== undefined)
-      [Symbol.iterator]()
-  }
-
-  add(raw: AmqpDelivery): void {
-    const { deliveryTag } = raw.fields
-    if (this.#deliveries.length === 0) this.#first = deliveryTag
-    while (this.#first + this.#deliveries.length < deliveryTag) this.#deliveries.push(undefined)
-    this.#deliveries[deliveryTag - this.#first] = raw
-  }
-
-  /** Whether it came on this channel and is not settled: by the delivery itself, since other channels have the same tags. */
-  has(raw: AmqpDelivery): boolean {
-    return this.#deliveries[raw.fields.deliveryTag - this.#first] === raw
-  }
-
-  /** All that are oldest with one word to the server, the others one by one. */
-  ack(list: readonly AmqpDelivery[]): void {
-    if (this.#ended) return
-    const acked = list.filter((raw) => this.#remove(raw))
-    const oldest = this.#advance()
-    const others: AmqpDelivery[] = []
-    let last: AmqpDelivery | undefined
-    let together = 0
-    for (const raw of acked) {
-      const { deliveryTag } = raw.fields
-      // Below the oldest everything is acked now, or was before.
-      if (deliveryTag > oldest) others.push(raw)
-      else {
-        together++
-        if (last === undefined || deliveryTag > last.fields.deliveryTag) last = raw
-      }
-    }
-    if (last !== undefined) this.#say(() => this.#channel.ack(last, together > 1))
-    for (const raw of others) this.#say(() => this.#channel.ack(raw))
-  }
-
-  requeue(raw: AmqpDelivery): void {
-    if (this.#ended || !this.#remove(raw)) return
-    this.#advance()
-    this.#say(() => this.#channel.nack(raw, false, true))
-  }
-
-  /** The channel is gone: nothing is said any more, and all of it is still unacked. */
-  end(): void {
-    this.#ended = true
-  }
-
-  #remove(raw: AmqpDelivery): boolean {
-    if (!this.has(raw)) return false
-    this.#deliveries[raw.fields.deliveryTag - this.#first] = undefined
-    return true
-  }
-
-  /** Answers the tag of the oldest; where there is none, of the next to come. */
-  #advance(): number {
-    const deliveries = this.#deliveries
-    while (this.#head < deliveries.length && deliveries[this.#head] === undefined) this.#head++
-    const oldest = this.#first + this.#head
-    if (this.#head === deliveries.length) {
-      this.#deliveries = []
-      this.#head = 0
-    } else if (this.#head > 1024 && this.#head * 2 > deliveries.length) {
-      this.#deliveries = deliveries.slice(this.#head)
-      this.#first = oldest
-      this.#head = 0
-    }
-    return oldest
-  }
-
-  #say(word: () => void): void {
-    try {
-      if (!this.#ended) word()
-    } catch {
-      // The channel has closed underneath; the session hears of it by itself, and what it held comes again.
-      this.#ended = true
-    }
-  }
-}
+import { Unacked } from './unacked.ts'
 
 /** A message as a queue gave it. */
 export interface RabbitmqDelivery extends Delivery {
@@ -151,7 +50,18 @@ export interface SessionParts {
   readonly consumerTag: string
   /** Sends copies, on another connection: one that is blocked must not hold up acks. */
   readonly sender: Sender
+  /** Declares what stands around the queue once more; where others declare, it does nothing. */
+  readonly declare: () => Promise<void>
+  /** Whether the queue has a dead-letter exchange, so that what is rejected is kept. */
+  readonly rejectedIsKept: boolean
+  /** After so many deliveries the server gives a message up. */
+  readonly deliveryLimit: number
+  /** Called when it is over, however it ended. */
+  readonly onEnd: () => void
 }
+
+/** How often what stands around the queue is declared again, in milliseconds: somebody may have deleted a binding. */
+const DECLARED_EVERY = 30_000
 
 /** How long to wait, in milliseconds, for copies that the server does not take; they are sent later. */
 const PATIENCE = 2000
@@ -169,6 +79,11 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   /** Given to us, and not handed out yet. */
   #buffer: RabbitmqDelivery[] = []
   readonly #republisher: Republisher
+  readonly extendEvery = DECLARED_EVERY
+  /** The connection outlives its sessions: it must not keep those that are over in memory. */
+  readonly #forgetConnection: () => void
+  /** It was declared when the session was opened. */
+  #declared = true
   #closed = false
 
   constructor(settings: SourceSettings, parts: SessionParts) {
@@ -177,12 +92,15 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     this.#wakeup = new Wakeup(settings.clock)
     const { channel, open } = parts
     this.#unacked = new Unacked(channel)
-    this.#republisher = new Republisher(parts.sender, this.#unacked, (error) => this.#lose(error))
+    this.#republisher = new Republisher(parts.sender, this.#unacked, {
+      unroutable: (error) => this.#lose(error),
+      unsendable: (waiting, error) => this.#cannotBeCopied(waiting, error),
+    })
     onEnd(channel, (error) => {
       const why = error === undefined ? 'it was closed' : serverSaid(error)
       this.#lose(open.lost.aborted ? open.lost.reason : channelLost(why, error))
     })
-    onAbort(open.lost, () => this.#lose(open.lost.reason))
+    this.#forgetConnection = onAbort(open.lost, () => this.#lose(open.lost.reason))
   }
 
   async begin(): Promise<void> {
@@ -191,6 +109,20 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     await amqp.ask(open, 'to set the prefetch', channel.prefetch(prefetch))
     const consuming = channel.consume(plan.name, (raw) => this.#onMessage(raw), { consumerTag })
     await amqp.ask(open, `to consume ${plan.name}`, consuming)
+  }
+
+  /**
+   * RabbitMQ does not notify a consumer when its exchange or a binding is deleted: it would wait for ever, and what is
+   * published would be returned as unroutable. So what is declared is declared again now and then.
+   */
+  async extend(): Promise<void> {
+    const again = !this.#declared
+    this.#declared = false
+    if (again && !this.#over) await this.declare()
+  }
+
+  async declare(): Promise<void> {
+    await this.#parts.declare()
   }
 
   get lost(): AbortSignal {
@@ -228,7 +160,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       if (settlement.kind === 'done') acks.push(raw)
       else if (settlement.kind === 'release' && !this.#isNearDeliveryLimit(raw)) this.#unacked.requeue(raw)
       else {
-        this.#republisher.add(raw, this.#copyOf(raw, attempts, settlement))
+        this.#republisher.add(raw, this.#copyOf(raw, attempts, settlement), settlement.kind === 'release')
         moving = true
       }
     }
@@ -244,12 +176,13 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       this.#closed = true
       return
     }
+    this.#forget()
     try {
       // Nothing more is given to us; what we have goes back, fresh where the server would soon give it up.
       await amqp.ask(open, 'to end the consumer', channel.cancel(consumerTag))
       for (const raw of this.#unacked) {
         if (this.#republisher.isOpen(raw) && this.#isNearDeliveryLimit(raw))
-          this.#republisher.add(raw, this.#copyOf(raw, attemptsOf(raw), RELEASE))
+          this.#republisher.add(raw, this.#copyOf(raw, attemptsOf(raw), RELEASE), true)
       }
       await this.#noLongerThan(PATIENCE, this.#republisher.run().catch(this.#report))
     } finally {
@@ -276,31 +209,27 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   }
 
   #accept(raw: AmqpDelivery): void {
-    const { plan, decode, where } = this.#settings
+    const { plan, decode } = this.#settings
     const remaining = remainingOf(raw)
     const attempts = attemptsOf(raw)
     if (remaining > 0) {
       this.#republisher.add(raw, againCopy(plan, raw, attempts, remaining))
       return
     }
+    const topic = routingKeyOf(raw)
     let message: RawMessage
     try {
-      message = decode(raw)
+      message = decodedMessage(decode(raw))
     } catch (error) {
       const reason = errorSummary(error)
       this.#republisher.add(raw, deadCopy(plan, raw, attempts, reason))
-      const { messageId = '' } = raw.properties
-      // Its type nobody could tell.
-      const topic = routingKeyOf(raw)
-      const about = { type: '', id: messageId, reason, attempt: attempts + 1, tenant: undefined, topic }
-      telemetry['message.dead'].publish({ flow: where, ...about })
+      this.#publishDead(raw, reason)
       return
     }
-    const topic = routingKeyOf(raw)
     this.#buffer.push({ message, key: message.key, attempts, size: sizeOf(raw), topic, raw, session: this })
   }
 
-  #copyOf(raw: AmqpDelivery, attempts: number, settlement: Settlement): Outgoing {
+  #copyOf(raw: AmqpDelivery, attempts: number, settlement: Settlement): AddressedMessage {
     const { plan } = this.#settings
     if (settlement.kind === 'dead') return deadCopy(plan, raw, attempts + 1, settlement.reason)
     if (settlement.kind !== 'retry') return againCopy(plan, raw, attempts, 0)
@@ -309,7 +238,37 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
 
   /** The server counts what it gets back, whatever the reason, and gives up in the end: a copy begins anew. */
   #isNearDeliveryLimit(raw: AmqpDelivery): boolean {
-    return deliveryCountOf(raw) >= Math.floor(this.#settings.plan.deliveryLimit / 2)
+    return deliveryCountOf(raw) >= Math.floor(this.#parts.deliveryLimit / 2)
+  }
+
+  /**
+   * Headers may hold what the client can read and not write: no copy is possible, neither for a retry nor for the dead
+   * letters. The server can still move the message as it is. Where it would drop it, a copy without those headers is kept.
+   */
+  #cannotBeCopied({ raw, copy, released }: Replacement, error: unknown): void {
+    const { plan, where } = this.#settings
+    if (released) {
+      this.#unacked.requeue(raw)
+      return
+    }
+    const reason = `it cannot be sent on: ${errorSummary(error)}`
+    // If it was dead-lettered before, that was reported then.
+    if (copy.exchange !== plan.deadExchange) this.#publishDead(raw, reason)
+    if (this.#parts.rejectedIsKept) this.#unacked.reject(raw)
+    else if (!isPlainCopy(copy)) this.#republisher.add(raw, plainDeadCopy(plan, raw, attemptsOf(raw), reason))
+    else
+      telemetry.warning.publish({
+        where,
+        message: `a dead message stays unacked, since nothing can hold it: ${reason}`,
+      })
+  }
+
+  /** Reports it without a type, which could not be decoded. */
+  #publishDead(raw: AmqpDelivery, reason: string): void {
+    const { messageId: id = '' } = raw.properties
+    const topic = routingKeyOf(raw)
+    const about = { type: '', id, reason, attempt: attemptsOf(raw) + 1, tenant: undefined, topic }
+    telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
   }
 
   readonly #report = (error: unknown): void => {
@@ -322,9 +281,15 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     return withDeadline(work, ms, this.#settings.clock, () => {}, signal)
   }
 
+  #forget(): void {
+    this.#forgetConnection()
+    this.#parts.onEnd()
+  }
+
   #lose(reason: unknown): void {
     if (this.#over) return
     this.#lost.abort(reason)
+    this.#forget()
     this.#wakeup.wake()
     this.#buffer = []
     this.#republisher.end()

@@ -1,12 +1,7 @@
-import { WaybillError } from '../../core/index.ts'
-import {
-  type AmqpChannel,
-  type OpenAmqp,
-  REPLY,
-  type ReconnectingAmqp,
-  replyCode,
-  serverSaid,
-} from '../../drivers/amqp.ts'
+import { WaybillError, warnOnce } from '../../core/index.ts'
+import type { AmqpChannel, OpenAmqp, ReconnectingAmqp } from '../../drivers/amqp.ts'
+import { REPLY, replyCode, serverSaid } from '../../drivers/amqp-errors.ts'
+import { dangersOfQueue, dangersOfRetryQueue, type QueueShape, shapeOf } from './inspection.ts'
 
 /** A queue that is read, and what stands around it. */
 export interface QueuePlan {
@@ -29,7 +24,8 @@ export interface RetryQueue {
   readonly bound: number
 }
 
-/** RabbitMQ 4 gives quorum queues a limit of 20 where none is said, and drops what reaches it where no exchange takes it. */
+/** RabbitMQ 4 gives quorum queues this limit where none is said, and drops what reaches it where no exchange takes it. */
+const DEFAULT_LIMIT = 20
 const WITHOUT_LIMIT = 1_000_000_000
 
 const AT_LEAST_ONCE = { 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish' }
@@ -46,6 +42,15 @@ export function queueArguments(plan: QueuePlan): Record<string, unknown> {
   }
 }
 
+function retryArguments(plan: QueuePlan): Record<string, unknown> {
+  return {
+    'x-queue-type': 'quorum',
+    'x-dead-letter-exchange': '',
+    'x-dead-letter-routing-key': plan.name,
+    ...AT_LEAST_ONCE,
+  }
+}
+
 /** One question to the server, within the time a question may take. */
 type Ask = (question: (channel: AmqpChannel) => Promise<unknown>) => Promise<unknown>
 
@@ -54,11 +59,30 @@ export class Topology {
   readonly #amqp: ReconnectingAmqp
   readonly #where: string
   readonly #declare: boolean
+  #inspected = false
+  #rejectedIsKept: boolean
+  #foundLimit = Number.POSITIVE_INFINITY
 
   constructor(amqp: ReconnectingAmqp, where: string, declare: boolean) {
     this.#amqp = amqp
     this.#where = where
     this.#declare = declare
+    this.#rejectedIsKept = declare
+  }
+
+  /** Whether things are declared here, and so can be again. */
+  get declares(): boolean {
+    return this.#declare
+  }
+
+  /** Whether the queue is known to have a dead-letter exchange: only then may a message be rejected. */
+  get rejectedIsKept(): boolean {
+    return this.#rejectedIsKept
+  }
+
+  /** How many deliveries the server allows at most, as far as it is known: somebody else may have declared fewer. */
+  deliveryLimit(plan: QueuePlan): number {
+    return Math.min(plan.deliveryLimit, this.#foundLimit)
   }
 
   async exchange(open: OpenAmqp, name: string): Promise<void> {
@@ -67,20 +91,20 @@ export class Topology {
   }
 
   async queue(open: OpenAmqp, plan: QueuePlan): Promise<void> {
+    await this.#standing(open, plan)
+    if (this.#declare || this.#inspected) return
+    await this.#inspect(open, plan)
+    this.#inspected = true
+  }
+
+  async #standing(open: OpenAmqp, plan: QueuePlan): Promise<void> {
     await this.#on(open, async (ask) => {
       if (plan.exchange !== '') await this.#exchange(ask, plan.exchange)
       // What a message may be sent to comes before what sends it there.
       await this.#exchange(ask, plan.deadExchange, 'direct')
       await this.#queue(ask, plan.deadQueue, { 'x-queue-type': 'quorum', 'x-delivery-limit': WITHOUT_LIMIT })
       await this.#queue(ask, plan.name, queueArguments(plan))
-      for (const { name } of plan.retryQueues) {
-        await this.#queue(ask, name, {
-          'x-queue-type': 'quorum',
-          'x-dead-letter-exchange': '',
-          'x-dead-letter-routing-key': plan.name,
-          ...AT_LEAST_ONCE,
-        })
-      }
+      for (const { name } of plan.retryQueues) await this.#queue(ask, name, retryArguments(plan))
       if (!this.#declare) return
       await this.#bind(ask, plan.deadQueue, plan.deadExchange, plan.name)
       if (plan.exchange === '') return
@@ -88,21 +112,52 @@ export class Topology {
     })
   }
 
+  /** Somebody else has declared the queues: warns once of what can lose or stall messages. */
+  async #inspect(open: OpenAmqp, plan: QueuePlan): Promise<void> {
+    const own = await this.#shape(open, plan.name, queueArguments(plan))
+    if (own === undefined) {
+      const text = `the server does not say how queue ${JSON.stringify(plan.name)} and its retry queues were made; see for yourself that they have a dead-letter exchange, and the queue a delivery limit`
+      warnOnce(this.#where, text)
+      return
+    }
+    const { 'x-dead-letter-exchange': deadTo, 'x-delivery-limit': limit = DEFAULT_LIMIT } = own.arguments
+    this.#rejectedIsKept = typeof deadTo === 'string'
+    this.#foundLimit = Number(limit)
+    const dangers = dangersOfQueue(plan, own)
+    for (const { name } of plan.retryQueues) {
+      const shape = await this.#shape(open, name, retryArguments(plan))
+      if (shape !== undefined) dangers.push(...dangersOfRetryQueue(plan, name, shape))
+    }
+    for (const danger of dangers) warnOnce(this.#where, danger)
+  }
+
+  /** On a channel for each try: the server closes it with every difference. */
+  async #shape(open: OpenAmqp, name: string, wanted: Record<string, unknown>): Promise<QueueShape | undefined> {
+    return await shapeOf(
+      ({ durable, arguments: args }) =>
+        this.#on(open, async (ask) => {
+          await ask((channel) => channel.checkQueue(name))
+          await ask((channel) => channel.assertQueue(name, { durable, arguments: { ...args } }))
+        }),
+      wanted,
+    )
+  }
+
   async #exchange(ask: Ask, name: string, type = 'topic'): Promise<void> {
-    await this.#told(`exchange ${JSON.stringify(name)}`, ask, (channel) =>
+    await this.#explained(`exchange ${JSON.stringify(name)}`, ask, (channel) =>
       this.#declare ? channel.assertExchange(name, type, { durable: true }) : channel.checkExchange(name),
     )
   }
 
   async #queue(ask: Ask, name: string, args: Record<string, unknown>): Promise<void> {
-    await this.#told(`queue ${JSON.stringify(name)}`, ask, (channel) =>
+    await this.#explained(`queue ${JSON.stringify(name)}`, ask, (channel) =>
       this.#declare ? channel.assertQueue(name, { durable: true, arguments: args }) : channel.checkQueue(name),
     )
   }
 
   async #bind(ask: Ask, queue: string, exchange: string, topic: string): Promise<void> {
     const what = `binding of queue ${JSON.stringify(queue)} to exchange ${JSON.stringify(exchange)}`
-    await this.#told(what, ask, (channel) => channel.bindQueue(queue, exchange, topic))
+    await this.#explained(what, ask, (channel) => channel.bindQueue(queue, exchange, topic))
   }
 
   /** On a channel of its own: the server closes the channel when something is not as it should be. */
@@ -121,7 +176,7 @@ export class Topology {
     }
   }
 
-  async #told(what: string, ask: Ask, question: (channel: AmqpChannel) => Promise<unknown>): Promise<void> {
+  async #explained(what: string, ask: Ask, question: (channel: AmqpChannel) => Promise<unknown>): Promise<void> {
     try {
       await ask(question)
     } catch (error) {

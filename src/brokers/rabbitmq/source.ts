@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import type { Clock } from '../../core/index.ts'
 import type { AmqpChannel, OpenAmqp, ReconnectingAmqp } from '../../drivers/amqp.ts'
 import type { Source, SourceDefaults } from '../../flow/index.ts'
-import { type DeadLetterOptions, DeadLetters, type RabbitmqDeadLetter, type WhichDead } from './dead-letters.ts'
+import { type DeadLetterOptions, DeadLetters, type RabbitmqDeadLetter, type WhichRabbitmqDead } from './dead-letters.ts'
 import type { RabbitmqDecode } from './encoding.ts'
 import type { Sender } from './sender.ts'
 import { type RabbitmqDelivery, RabbitmqSession } from './session.ts'
@@ -18,7 +18,7 @@ export interface SourceSettings {
   readonly clock: Clock
 }
 
-/** How much there is, by queue. What is in hand of a consumer is in none of them. */
+/** How much there is, by queue. What a consumer has not settled is in none of them. */
 export interface RabbitmqStats {
   readonly waiting: number
   readonly retrying: number
@@ -29,6 +29,7 @@ export interface RabbitmqStats {
 /** A queue, as a source. Every session is a consumer on a channel of its own. */
 export class RabbitmqSource implements Source<RabbitmqDelivery> {
   readonly name: string
+  readonly system = 'rabbitmq'
   readonly features = { redelivers: true } as const
   readonly defaults: SourceDefaults
   readonly #settings: SourceSettings
@@ -36,6 +37,7 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
   readonly #sender: Sender
   readonly #topology: Topology
   readonly #letters: DeadLetters
+  readonly #sessions: Set<RabbitmqSession>
 
   constructor(
     name: string,
@@ -44,6 +46,7 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
     amqp: ReconnectingAmqp,
     sender: Sender,
     topology: Topology,
+    sessions: Set<RabbitmqSession>,
   ) {
     this.name = name
     this.#settings = settings
@@ -51,7 +54,13 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
     this.#amqp = amqp
     this.#sender = sender
     this.#topology = topology
+    this.#sessions = sessions
     this.#letters = new DeadLetters(settings, sender)
+  }
+
+  /** A user or a virtual host that the server refuses is an error of `start`; whatever may pass is waited for. */
+  async check(signal: AbortSignal): Promise<void> {
+    await this.#amqp.check(signal)
   }
 
   async open(signal?: AbortSignal): Promise<RabbitmqSession> {
@@ -60,10 +69,22 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
     await this.#topology.queue(open, plan)
     const channel = await this.#channel(open)
     const consumerTag = `waybill-${hostname()}-${process.pid}-${randomBytes(6).toString('hex')}`
-    const parts = { amqp: this.#amqp, open, channel, consumerTag, sender: this.#sender }
-    const session = new RabbitmqSession(this.#settings, parts)
+    const session: RabbitmqSession = new RabbitmqSession(this.#settings, {
+      amqp: this.#amqp,
+      open,
+      channel,
+      consumerTag,
+      sender: this.#sender,
+      declare: async () => {
+        if (this.#topology.declares) await this.#topology.queue(open, plan)
+      },
+      rejectedIsKept: this.#topology.rejectedIsKept,
+      deliveryLimit: this.#topology.deliveryLimit(plan),
+      onEnd: () => this.#sessions.delete(session),
+    })
     try {
       await session.begin()
+      this.#sessions.add(session)
       return session
     } catch (error) {
       await session.close().catch(() => {})
@@ -87,13 +108,13 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
     return await this.#aside((channel) => this.#letters.list(channel, options))
   }
 
-  /** Sends dead letters back into the queue, with all their attempts. Answers how many. */
-  async rearm(which?: WhichDead): Promise<number> {
+  /** Sends dead letters back into the queue, with all their attempts. Returns how many. */
+  async rearm(which?: WhichRabbitmqDead): Promise<number> {
     return await this.#aside((channel) => this.#letters.resolve(channel, which, true))
   }
 
-  /** Drops dead letters for good. Answers how many. */
-  async discard(which: WhichDead): Promise<number> {
+  /** Drops dead letters for good. Returns how many. */
+  async discard(which: WhichRabbitmqDead): Promise<number> {
     return await this.#aside((channel) => this.#letters.resolve(channel, which, false))
   }
 

@@ -5,7 +5,6 @@ import {
   describe,
   milliseconds,
   type OptionNames,
-  oneOf,
   type RawMessage,
   systemClock,
   WaybillError,
@@ -51,6 +50,8 @@ export interface StreamsPublisherOptions {
    * lost. Default: no limit. Prefer `trimmer`.
    */
   maxLen?: number
+  /** Trims to exactly `maxLen` entries, which costs more than about so many. Default false. */
+  exact?: boolean
   /** Yes, `maxLen` may lose messages, and no warning is needed. */
   acceptLoss?: boolean
 }
@@ -60,8 +61,8 @@ export interface StreamsSourceOptions {
   stream: string | readonly string[]
   /** The consumer group. It is made when there is none. */
   group: string
-  /** Where a group that is made now begins: with all there is (`0`, default) or with what comes (`$`). */
-  start?: '0' | '$'
+  /** Where a group that is made now begins: with all there is (`0`, default), with what comes (`$`), or behind an id. */
+  start?: string
   /**
    * A name that stays the same when this process is started again, and that no other process has: what the process left
    * when it died is taken over at once, not after `reclaim.idle`. Default: host, process and a random part.
@@ -127,8 +128,11 @@ export class RedisStreamsBroker implements Stoppable {
 
   publisher(options: StreamsPublisherOptions = {}): Publisher {
     const where = `publisher ${this.name}`
-    checkOptions(where, options, { stream: true, maxLen: true, acceptLoss: true })
-    const { stream = topicOf, maxLen, acceptLoss = false } = options
+    checkOptions(where, options, { stream: true, maxLen: true, exact: true, acceptLoss: true })
+    const { stream = topicOf, maxLen, exact = false, acceptLoss = false } = options
+    if (exact && maxLen === undefined) {
+      throw new WaybillError('INVALID_OPTION', `${where}: exact: it is about maxLen; give that too`)
+    }
     const nameOf = typeof stream === 'function' ? stream : () => checkedName(where, stream)
     if (typeof stream !== 'function') checkedName(where, stream)
     const publisher = new StreamsPublisher({
@@ -138,6 +142,7 @@ export class RedisStreamsBroker implements Stoppable {
       anyKey: this.#key(typeof stream === 'string' ? stream : 'waybill'),
       encode: encoderOf(this.#options.encode),
       maxLen: maxLen === undefined ? undefined : wholeNumber(`${where}: maxLen`, maxLen),
+      exact,
       acceptLoss,
       durability: this.#durability,
     })
@@ -167,7 +172,7 @@ export class RedisStreamsBroker implements Stoppable {
       where,
       streams,
       group,
-      start: oneOf(`${where}: start`, options.start ?? '0', ['0', '$']),
+      start: checkedStart(where, options.start ?? '0'),
       batch: wholeNumber(`${where}: batch`, options.batch ?? 10),
       // To Redis 0 says: for ever.
       block: Math.max(1, Math.round(milliseconds(options.block ?? '1s', `${where}: block`))),
@@ -185,7 +190,7 @@ export class RedisStreamsBroker implements Stoppable {
 
   /**
    * A worker that deletes what every group of a stream has handled, oldest first, and nothing else. A group that is
-   * behind, or that nobody reads any more, keeps everything from its place on. Answers how many it deleted.
+   * behind, or that nobody reads any more, keeps everything from its place on. Returns how many it deleted.
    */
   trimmer(options: TrimmerOptions): Task<number> {
     checkOptions('redis streams trimmer', options, { stream: true, every: true, keep: true })
@@ -197,11 +202,15 @@ export class RedisStreamsBroker implements Stoppable {
       clock: this.#clock,
       run: async (signal) => {
         let deleted = 0
-        for (const key of keys) {
+        const errors: unknown[] = []
+        const trim = async (key: string) => {
           for (let page = TRIM_AT_ONCE; page === TRIM_AT_ONCE && !signal.aborted; deleted += page) {
             page = numberOf(await this.#redis.script(scripts.trim, [key], [String(TRIM_AT_ONCE), String(keep)]))
           }
         }
+        // One that cannot be trimmed, or whose node is away, must not let the others grow.
+        for (const key of keys) await trim(key).catch((error: unknown) => errors.push(error))
+        if (errors.length > 0) throw errors[0]
         return deleted
       },
     })
@@ -256,6 +265,14 @@ export class RedisStreamsBroker implements Stoppable {
 /** Redis Streams as a broker, over a client of ioredis or node-redis. */
 export function redisStreams(options: RedisStreamsOptions): RedisStreamsBroker {
   return new RedisStreamsBroker(options)
+}
+
+function checkedStart(where: string, start: unknown): string {
+  if (start === '$' || start === '0') return start
+  if (typeof start === 'string' && /^\d{1,20}(-\d{1,20})?$/.test(start))
+    return start.includes('-') ? start : `${start}-0`
+  const allowed = '0 for all there is, $ for what comes, or the id of an entry, such as 1700000000000-0'
+  throw new WaybillError('INVALID_OPTION', `${where}: start: ${describe(start)} is not allowed; give ${allowed}`)
 }
 
 function checkedName(where: string, name: unknown): string {

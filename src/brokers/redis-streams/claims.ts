@@ -1,5 +1,5 @@
 import { telemetry } from '../../core/index.ts'
-import { type Claimed, type GroupMember, type GroupSettings, PAGE, type Stream } from './member.ts'
+import { type ClaimedEntry, type GivenBack, type GroupMember, type GroupSettings, PAGE, type Stream } from './member.ts'
 import { RETURNED } from './scripts.ts'
 
 /** How often to look for what other sessions gave back. What this one gave back it knows by itself. */
@@ -11,6 +11,8 @@ interface Due {
   readonly at: number
   readonly stream: Stream
   readonly id: string
+  /** Its delivery count, as it was given back. */
+  readonly count: number
 }
 
 /** A consumer whose entries are to be taken over at once. */
@@ -23,23 +25,31 @@ export interface Predecessor {
 }
 
 /**
- * Pending entries this session may have now, in this order:
+ * Pending entries this session may have now. First what it gave back itself and is due, then by turns:
  *
- * 1. what it gave back itself and is due;
- * 2. what its predecessors left: earlier sessions of this process, or of this stable name;
- * 3. what others gave back and is due;
- * 4. what somebody let lie for too long: the reclaimer.
+ * 1. what its predecessors left: earlier sessions of this process, or of this stable name;
+ * 2. what others gave back and is due;
+ * 3. what somebody let lie for too long: the reclaimer.
  *
  * It asks when there is demand and never ahead of it.
  */
-export class Claims {
+export class EntryClaims {
   readonly #settings: GroupSettings
   readonly #member: GroupMember
   readonly #sweeps: Sweep[]
   /** Soonest last. */
   #dues: Due[] = []
 
-  constructor(settings: GroupSettings, member: GroupMember, predecessors: readonly Predecessor[]) {
+  /** Whose turn is first: one with many entries must not keep the others waiting. */
+  #turn = 0
+
+  /** `onSwept` is called each time all pending entries have been looked at. */
+  constructor(
+    settings: GroupSettings,
+    member: GroupMember,
+    predecessors: readonly Predecessor[],
+    onSwept: () => Promise<void>,
+  ) {
     this.#settings = settings
     this.#member = member
     const { every, idle } = settings
@@ -52,7 +62,16 @@ export class Claims {
         return new Sweep(settings, member, { owner: consumer, idle: 0, charge, onEnd: end })
       }),
       new Sweep(settings, member, { owner: RETURNED, idle: 0, charge: 0, every: LOOK_EVERY }),
-      new Sweep(settings, member, { owner: '', idle, charge: 1, every, onEnd: () => this.#retire(RETIRE_AFTER) }),
+      new Sweep(settings, member, {
+        owner: '',
+        idle,
+        charge: 1,
+        every,
+        onEnd: async () => {
+          await this.#retire(RETIRE_AFTER)
+          await onSwept()
+        },
+      }),
     ]
   }
 
@@ -62,7 +81,7 @@ export class Claims {
   }
 
   /** It was given back and is due after so many milliseconds. */
-  expect(stream: Stream, id: string, after: number): void {
+  expect(stream: Stream, { id, after, count }: GivenBack): void {
     // One more: the server counts whole milliseconds.
     const at = after === 0 ? 0 : this.#settings.clock.monotonic() + after + 1
     let low = 0
@@ -71,30 +90,31 @@ export class Claims {
       if (this.#dues[middle]!.at > at) low = middle + 1
       else high = middle
     }
-    this.#dues.splice(low, 0, { at, stream, id })
+    this.#dues.splice(low, 0, { at, stream, id, count })
   }
 
-  async find(limit: number): Promise<Claimed[]> {
+  async find(limit: number): Promise<ClaimedEntry[]> {
     const found = await this.#takeDue(limit)
-    for (const sweep of this.#sweeps) {
-      if (found.length >= limit) break
+    this.#turn++
+    for (let i = 0; i < this.#sweeps.length && found.length < limit; i++) {
+      const sweep = this.#sweeps[(this.#turn + i) % this.#sweeps.length]!
       if (sweep.at <= this.#settings.clock.monotonic()) found.push(...(await sweep.run(limit - found.length)))
     }
     return found
   }
 
-  async #takeDue(limit: number): Promise<Claimed[]> {
+  async #takeDue(limit: number): Promise<ClaimedEntry[]> {
     const now = this.#settings.clock.monotonic()
     const due: Due[] = []
     while (due.length < Math.min(limit, PAGE) && (this.#dues.at(-1)?.at ?? now + 1) <= now) due.push(this.#dues.pop()!)
-    const found: Claimed[] = []
+    const found: ClaimedEntry[] = []
     for (const stream of this.#settings.streams) {
-      const ids = due.filter((one) => one.stream === stream).map(({ id }) => id)
+      const ids = due.filter((one) => one.stream === stream)
       if (ids.length === 0) continue
       // Whoever else has one of them by now is working on it.
       const idle = Number.MAX_SAFE_INTEGER
       const { claimed, lost } = await this.#member.claim(stream, { owner: '', idle, charge: 0, limit: ids.length, ids })
-      if (lost.length > 0) tellLost(this.#settings, stream, lost)
+      if (lost.length > 0) publishLost(this.#settings, stream, lost)
       found.push(...claimed)
     }
     return found
@@ -105,7 +125,7 @@ export class Claims {
   }
 }
 
-/** At most so many pages in one go, so that a take answers. */
+/** At most so many pages in one go, so that a take returns. */
 const PAGES = 50
 /** Longest list of ids in a warning. */
 const NAMED = 5
@@ -136,9 +156,9 @@ export class Sweep {
     this.#options = options
   }
 
-  async run(limit: number): Promise<Claimed[]> {
+  async run(limit: number): Promise<ClaimedEntry[]> {
     const { owner, idle, charge, every, onEnd } = this.#options
-    const found: Claimed[] = []
+    const found: ClaimedEntry[] = []
     for (let page = 0; page < PAGES && found.length < limit; page++) {
       const stream = this.#settings.streams[this.#stream]
       if (stream === undefined) {
@@ -149,7 +169,7 @@ export class Sweep {
       }
       const rest = { owner, idle, charge, limit: limit - found.length, start: this.#start }
       const { following, claimed, lost } = await this.#member.claim(stream, rest)
-      if (lost.length > 0) tellLost(this.#settings, stream, lost)
+      if (lost.length > 0) publishLost(this.#settings, stream, lost)
       found.push(...claimed)
       this.#start = following === '' ? '-' : following
       if (following === '') this.#stream++
@@ -159,7 +179,7 @@ export class Sweep {
 }
 
 /** Somebody trimmed or deleted what the group had not handled: that must not pass in silence. */
-export function tellLost({ where, group }: GroupSettings, stream: Stream, ids: readonly string[]): void {
+export function publishLost({ where, group }: GroupSettings, stream: Stream, ids: readonly string[]): void {
   const named = ids.slice(0, NAMED).join(', ') + (ids.length > NAMED ? ', …' : '')
   const message =
     `${ids.length} entries of ${stream.key} were trimmed or deleted before group ${group} had handled them and are lost: ` +

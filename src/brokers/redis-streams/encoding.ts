@@ -16,11 +16,18 @@ export type StreamDecode = (fields: Readonly<Record<string, Buffer>>, id: string
 const EVENT_BYTES = Buffer.from(ENTRY_EVENT)
 const TOPIC_BYTES = Buffer.from(ENTRY_TOPIC)
 
+/** Lua hands at most some thousand values to one call. */
+const MOST_WORDS = 7000
+
 /** Fields and values by turns. */
 export function encoderOf(custom: StreamEncode | undefined): (message: RawMessage) => readonly RedisArg[] {
   if (custom === undefined) return (message) => [ENTRY_EVENT, toStructured(message)]
   return (message) => {
     const words = Object.entries(custom(message)).flatMap(([name, value]) => [name, argOf(value)])
+    if (words.length > MOST_WORDS) {
+      const text = `${message}: its encoder gave ${words.length / 2} fields, but a script can append at most ${MOST_WORDS / 2}`
+      throw new WaybillError('NOT_SERIALISABLE', text)
+    }
     if (words.length > 0) return words
     throw new WaybillError('NOT_SERIALISABLE', `${message}: its encoder gave no fields, and an entry needs one`)
   }

@@ -7,9 +7,13 @@ local owner, start, page = ARGV[8], ARGV[9], tonumber(ARGV[10])
 
 local pending = {}
 if #ARGV > 10 then
-  for i = 11, #ARGV do
+  for i = 11, #ARGV, 2 do
     local found = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
-    if found then pending[#pending + 1] = found end
+    -- The server's clock may have gone back: then it would call them due later by as much.
+    if found and found[2] == returned and found[4] == tonumber(ARGV[i + 1]) then
+      found[3] = base
+      pending[#pending + 1] = found
+    end
   end
 elseif owner == '' then
   pending = redis.call('XPENDING', stream, group, start, '+', page)
@@ -73,7 +77,24 @@ if #redis.call('XPENDING', stream, group, '-', '+', 1, consumer) == 0 then
   redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer)
 end
 return #pending`,
-  'publish': `local stream, limit, width = KEYS[1], ARGV[1], tonumber(ARGV[2])
+  'position': `local time = redis.call('TIME')
+local now = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+if redis.call('EXISTS', KEYS[1]) == 0 then return { '', '', '0', now } end
+local last, info = '', redis.call('XINFO', 'STREAM', KEYS[1])
+for i = 1, #info, 2 do
+  if info[i] == 'last-generated-id' then last = info[i + 1] end
+end
+for _, flat in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local group = {}
+  for i = 1, #flat, 2 do group[flat[i]] = flat[i + 1] end
+  if group.name == ARGV[1] then
+    if group.pending == 0 then return { last, group['last-delivered-id'], '0', now } end
+    return { last, redis.call('XPENDING', KEYS[1], ARGV[1])[2], '1', now }
+  end
+end
+return { last, '', '0', now }`,
+  'publish': `local stream, width = KEYS[1], tonumber(ARGV[2])
+local how, limit = string.sub(ARGV[1], 1, 1), string.sub(ARGV[1], 2)
 local appended, at, last = 0, 3, #ARGV
 while at <= last do
   local count = width
@@ -83,7 +104,7 @@ while at <= last do
   end
   local answer
   if limit ~= '' then
-    answer = redis.pcall('XADD', stream, 'MAXLEN', '~', limit, '*', unpack(ARGV, at, at + count - 1))
+    answer = redis.pcall('XADD', stream, 'MAXLEN', how, limit, '*', unpack(ARGV, at, at + count - 1))
   elseif count == 2 then
     answer = redis.pcall('XADD', stream, '*', ARGV[at], ARGV[at + 1])
   else
@@ -97,21 +118,27 @@ return { appended }`,
   'rearm': `local stream, letters, group = KEYS[1], KEYS[2], ARGV[1]
 local letter = redis.call('XRANGE', letters, ARGV[4], ARGV[4])[1]
 if not letter then return 0 end
-local fields, original = {}, nil
+local fields, said = {}, {}
 for i = 1, #letter[2], 2 do
   local name, value = letter[2][i], letter[2][i + 1]
-  if name == 'waybill-id' then original = value end
-  if string.sub(name, 1, 8) ~= 'waybill-' then
+  if string.sub(name, 1, 8) == 'waybill-' then
+    said[string.sub(name, 9)] = value
+  else
     fields[#fields + 1] = name
     fields[#fields + 1] = value
   end
 end
-if original and redis.call('XRANGE', stream, original, original)[1] then
-  redis.call('XCLAIM', stream, group, ARGV[2], 0, original, 'IDLE', ARGV[3], 'RETRYCOUNT', 1, 'FORCE', 'JUSTID')
-elseif #fields > 0 then
-  redis.call('XADD', stream, '*', unpack(fields))
-else
-  return 0
+if said.stream ~= stream or said.group ~= group then return 0 end
+if ARGV[5] ~= '1' then
+  if said.id and redis.call('XRANGE', stream, said.id, said.id)[1] then
+    redis.call('XCLAIM', stream, group, ARGV[2], 0, said.id, 'IDLE', ARGV[3], 'RETRYCOUNT', 1, 'FORCE', 'JUSTID')
+  elseif said.fields then
+    return 2
+  elseif #fields > 0 then
+    redis.call('XADD', stream, '*', unpack(fields))
+  else
+    return 0
+  end
 end
 redis.call('XDEL', letters, ARGV[4])
 return 1`,
@@ -147,6 +174,13 @@ local function ack(ids, from, to)
   end
 end
 
+local MOST_WORDS = 7000
+local function packed(words)
+  local parts = {}
+  for i, word in ipairs(words) do parts[i] = #word .. ':' .. word end
+  return table.concat(parts)
+end
+
 local at = 7
 if asks then
   local owned = {}
@@ -174,6 +208,7 @@ for i = at, #ARGV, 3 do
   if mine(id) then
     local entry = redis.call('XRANGE', stream, id, id)[1]
     local fields = entry and entry[2] or {}
+    if #fields > MOST_WORDS then fields = { 'waybill-fields', packed(fields) } end
     for _, word in ipairs({
       'waybill-reason', ARGV[i + 1], 'waybill-attempts', ARGV[i + 2],
       'waybill-id', id, 'waybill-stream', stream, 'waybill-group', group,
@@ -243,8 +278,11 @@ local function less(a, b)
   return as < bs
 end
 
-local time = redis.call('TIME')
-local newest = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) - keep) .. '-0'
+local newest = '18446744073709551615-18446744073709551615'
+if keep > 0 then
+  local time = redis.call('TIME')
+  newest = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) - keep) .. '-0'
+end
 -- Before this one all may go; \`within\` says whether it may itself.
 local bound, within = newest, false
 local groups = redis.call('XINFO', 'GROUPS', stream)

@@ -38,13 +38,13 @@ export interface GroupSettings {
 }
 
 /** A pending entry that is ours now. */
-export interface Claimed {
+export interface ClaimedEntry {
   readonly stream: Stream
   readonly id: string
   readonly fields: RedisReply
   /** The number of this delivery: attempts spent, and one. */
   readonly count: number
-  /** It was in hand of somebody who is gone. */
+  /** Its consumer is gone, and had not settled it. */
   readonly abandoned: boolean
 }
 
@@ -55,8 +55,8 @@ export interface ClaimOptions {
   readonly charge: 0 | 1
   readonly limit: number
   readonly start?: string
-  /** Only these. */
-  readonly ids?: readonly string[]
+  /** Only these, which this session gave back with that count, and which are due by its own clock. */
+  readonly ids?: readonly { readonly id: string; readonly count: number }[]
 }
 
 /** An entry that is given back, and how long until it is due. */
@@ -70,6 +70,27 @@ export interface DeadEntry {
   readonly id: string
   readonly reason: string
   readonly attempts: number
+}
+
+/** How far a group is in a stream. */
+export interface GroupPosition {
+  /** The last id of the stream; undefined when there is no stream. */
+  readonly last: string | undefined
+  /** Everything up to here is settled; undefined when there is no group. */
+  readonly settled: string | undefined
+  /** Milliseconds of the server's clock. */
+  readonly now: number
+}
+
+export function positionOf(reply: RedisReply): GroupPosition {
+  const [last, at, pending, now] = listOf(reply).map(textOf) as [string, string, string, string]
+  const settled = pending === '1' ? idBefore(at) : at
+  return { last: last || undefined, settled: settled || undefined, now: Number(now) }
+}
+
+function idBefore(id: string): string {
+  const [ms, sequence] = id.split('-').map(BigInt) as [bigint, bigint]
+  return sequence > 0n ? `${ms}-${sequence - 1n}` : `${ms - 1n}-${2n ** 64n - 1n}`
 }
 
 /** How many pending entries one script looks at: it must not hold up others for long. */
@@ -90,13 +111,14 @@ export class GroupMember {
   async claim(
     stream: Stream,
     options: ClaimOptions,
-  ): Promise<{ following: string; claimed: Claimed[]; lost: string[] }> {
+  ): Promise<{ following: string; claimed: ClaimedEntry[]; lost: string[] }> {
     const { owner, idle, charge, limit, start = '-', ids = [] } = options
     const numbers = [DUE, idle, charge, limit].map(String)
-    const args = [this.#settings.group, this.consumer, RETURNED, ...numbers, owner, start, String(PAGE), ...ids]
+    const args = [this.#settings.group, this.consumer, RETURNED, ...numbers, owner, start, String(PAGE)]
+    for (const { id, count } of ids) args.push(id, String(count))
     const [following, entries, lost] = listOf(await this.#redis.script(scripts.claim, [stream.key, stream.taken], args))
     const list = listOf(entries)
-    const claimed: Claimed[] = []
+    const claimed: ClaimedEntry[] = []
     for (let i = 0; i < list.length; i += 4) {
       const [id, fields, count, abandoned] = list.slice(i, i + 4)
       claimed.push({ stream, id: textOf(id), fields: fields!, count: numberOf(count), abandoned: abandoned === 1 })
@@ -104,7 +126,7 @@ export class GroupMember {
     return { following: textOf(following), claimed, lost: listOf(lost).map(textOf) }
   }
 
-  /** Answers how many were not ours any more. */
+  /** Returns how many were not ours any more. */
   async settle(
     stream: Stream,
     done: readonly string[],
@@ -121,7 +143,7 @@ export class GroupMember {
     return numberOf(await this.#redis.script(scripts.settle, [stream.key, stream.letters, stream.taken], args))
   }
 
-  /** Keeps entries alive that are still ours; answers how many are. */
+  /** Keeps entries alive that are still ours; returns how many are. */
   async extend(stream: Stream, entries: readonly { entry: string; attempts: number }[]): Promise<number> {
     const words = entries.flatMap(({ entry, attempts }) => [entry, String(attempts + 1)])
     const args = [this.#settings.group, this.consumer, ...words]
@@ -132,6 +154,11 @@ export class GroupMember {
   async leave(stream: Stream): Promise<void> {
     const args = [this.#settings.group, this.consumer, RETURNED, String(DUE), String(PAGE)]
     while (numberOf(await this.#redis.script(scripts.leave, [stream.key], args)) === PAGE);
+  }
+
+  /** From where the group would have to read so that nothing is missed, and the server's clock. */
+  async position(stream: Stream): Promise<GroupPosition> {
+    return positionOf(await this.#redis.script(scripts.position, [stream.key], [this.#settings.group]))
   }
 
   /** Removes members that own nothing: one of that name, or all that were not heard of for `idle`. */

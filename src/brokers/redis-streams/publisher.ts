@@ -1,5 +1,14 @@
-import { encodeData, type RawMessage, WaybillError, warnOnce } from '../../core/index.ts'
-import { checkServer, type Durability } from '../../drivers/redis/checks.ts'
+import {
+  encodeData,
+  errorSummary,
+  type RawMessage,
+  startError,
+  telemetry,
+  Unavailable,
+  WaybillError,
+  warnOnce,
+} from '../../core/index.ts'
+import { checkServer, type Durability, REFUSED_LOGIN } from '../../drivers/redis/checks.ts'
 import type { ReconnectingRedis } from '../../drivers/redis/reconnecting.ts'
 import {
   isServerTrouble,
@@ -11,10 +20,10 @@ import {
   RedisError,
   textOf,
 } from '../../drivers/redis/redis.ts'
-import { copiedScript } from '../../drivers/redis/wait.ts'
+import { replicatedScript } from '../../drivers/redis/wait.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { scripts } from './scripts.ts'
-import { STAKES } from './setup.ts'
+import { DURABILITY_TEXTS } from './setup.ts'
 
 /** One script appends at most so many: Redis does nothing else meanwhile. */
 const AT_ONCE = 500
@@ -28,6 +37,8 @@ export interface PublisherSettings {
   readonly anyKey: string
   readonly encode: (message: RawMessage) => readonly RedisArg[]
   readonly maxLen: number | undefined
+  /** To exactly so many, not about. */
+  readonly exact: boolean
   readonly acceptLoss: boolean
   readonly durability: Durability
 }
@@ -44,9 +55,10 @@ interface Item {
  */
 export class StreamsPublisher implements Publisher {
   readonly name: string
+  readonly system = 'redis'
   readonly features = { ordered: true } as const
   readonly #settings: PublisherSettings
-  #checked: Promise<void> | undefined
+  #checked = false
 
   constructor(settings: PublisherSettings) {
     this.name = settings.name
@@ -60,33 +72,33 @@ export class StreamsPublisher implements Publisher {
     }
   }
 
+  /**
+   * A server that is away is a warning, and is checked again with the first message. It is no error here: in a cluster it
+   * may be a node that the messages do not need.
+   */
   async start(): Promise<void> {
-    this.#checked ??= this.#check(this.#settings.anyKey)
-    await this.#checked
+    try {
+      await this.#check(this.#settings.anyKey)
+    } catch (thrown) {
+      const error = startError(thrown, REFUSED_LOGIN)
+      if (error instanceof WaybillError && !(error instanceof Unavailable || error instanceof RedisError)) throw error
+      const message = `Redis cannot be reached yet: ${errorSummary(error)}`
+      telemetry.warning.publish({ where: `publisher ${this.name}`, message })
+    }
   }
 
   /** Of a cluster the node that is needed anyway: another may be gone, and hold up what does not need it. */
-  async #checkAt(key: string): Promise<void> {
-    this.#checked ??= this.#check(key)
-    await this.#checked
-  }
-
   async #check(key: string): Promise<void> {
+    if (this.#checked) return
     const { redis, name, durability } = this.#settings
-    try {
-      await checkServer(redis, key, `publisher ${name}`, durability, STAKES)
-    } catch (error) {
-      this.#checked = undefined
-      throw error
-    }
+    await checkServer(redis, key, `publisher ${name}`, durability, DURABILITY_TEXTS)
+    this.#checked = true
   }
 
   async publish(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
     if (messages.length === 0) return []
     const outcomes: Outcome[] = new Array(messages.length)
     const streams = this.#sort(messages, outcomes)
-    const [first] = streams.keys()
-    if (first !== undefined) await this.#checkAt(first)
     await Promise.all([...streams].map(([key, items]) => this.#append(key, items, outcomes)))
     return outcomes
   }
@@ -138,18 +150,22 @@ export class StreamsPublisher implements Publisher {
   }
 
   async #appendPart(key: string, part: readonly Item[]): Promise<{ appended: number; error?: unknown }> {
-    const { redis, maxLen, durability } = this.#settings
+    const { redis, maxLen, exact, durability } = this.#settings
     const width = part[0]!.words.length
     const uniform = part.every(({ words }) => words.length === width)
-    const args: RedisArg[] = [maxLen === undefined ? '' : String(maxLen), uniform ? String(width) : '0']
+    const args: RedisArg[] = [
+      maxLen === undefined ? '' : `${exact ? '=' : '~'}${maxLen}`,
+      uniform ? String(width) : '0',
+    ]
     for (const { words } of part) {
       if (!uniform) args.push(String(words.length))
       for (const word of words) args.push(word)
     }
     let connection: RedisConnection | undefined
     try {
+      if (!this.#checked) await this.#check(key)
       connection = await redis.connection()
-      const [appended, refusal] = listOf(await copiedScript(connection, scripts.publish, [key], args, durability))
+      const [appended, refusal] = listOf(await replicatedScript(connection, scripts.publish, [key], args, durability))
       if (refusal !== undefined) {
         const error = new RedisError(`${refusalText(textOf(refusal))} (stream ${JSON.stringify(key)})`)
         if (isServerTrouble(error)) await connection.close()
@@ -158,6 +174,8 @@ export class StreamsPublisher implements Publisher {
       return { appended: part.length }
     } catch (error) {
       if (isWrongServer(error)) await connection?.close()
+      // The server will never do as it is set up: an error of its own, and not the outcome of a message.
+      if (error instanceof WaybillError && !(error instanceof Unavailable || error instanceof RedisError)) throw error
       return { appended: 0, error }
     }
   }

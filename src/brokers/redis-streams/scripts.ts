@@ -14,6 +14,7 @@ export const scripts = {
   leave: redisScript('leave', lua.leave),
   retire: redisScript('retire', lua.retire),
   rearm: redisScript('rearm', lua.rearm),
+  position: redisScript('position', lua.position),
   trim: redisScript('trim', lua.trim),
   stats: redisScript('stats', lua.stats),
 } as const

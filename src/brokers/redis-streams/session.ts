@@ -1,6 +1,7 @@
 import { errorSummary, onAbort, type RawMessage, telemetry, Wakeup, WaybillError } from '../../core/index.ts'
 import { isKind, isWrongServer, type RedisConnection, RedisError, type RedisReply } from '../../drivers/redis/redis.ts'
 import {
+  crashReason,
   type Delivery,
   type Demand,
   Lease,
@@ -9,9 +10,16 @@ import {
   type Settlement,
   takeFrom,
 } from '../../flow/index.ts'
-import { Claims, type Predecessor } from './claims.ts'
+import { EntryClaims, type Predecessor } from './claims.ts'
 import { sizeOf } from './encoding.ts'
-import { type DeadEntry, type GivenBack, GroupMember, type GroupSettings, type Stream } from './member.ts'
+import {
+  type DeadEntry,
+  type GivenBack,
+  GroupMember,
+  type GroupPosition,
+  type GroupSettings,
+  type Stream,
+} from './member.ts'
 import { StreamReader } from './pull.ts'
 
 /** An entry as a consumer group gave it. */
@@ -29,12 +37,14 @@ export interface SessionParts {
   /** The reader's number, to end its waiting. */
   readonly readerId: string | undefined
   readonly predecessors: readonly Predecessor[]
-  /** Told at the end, when entries may be left in this consumer's name. */
+  /** Called at the end, when entries may be left in this consumer's name. */
   readonly onAbandon: (consumer: string) => void
+  /** Called now and then with how far the group is. */
+  readonly onPosition: (stream: Stream, position: GroupPosition) => void
 }
 
 /**
- * One consumer of a group. Everything it was given is pending in its name until it is settled; what is in hand is kept
+ * One consumer of a group. Everything it was given is pending in its name until it is settled; what is unsettled is kept
  * alive, so that nobody takes it for abandoned. Settlements are fenced by the name, which no other session has.
  */
 export class StreamSession implements Session<StreamDelivery> {
@@ -42,12 +52,12 @@ export class StreamSession implements Session<StreamDelivery> {
   readonly #settings: GroupSettings
   readonly #parts: SessionParts
   readonly #member: GroupMember
-  readonly #claims: Claims
+  readonly #claims: EntryClaims
   readonly #reader: StreamReader
   readonly #lost = new AbortController()
   readonly #wakeup: Wakeup
   /** Ours, and not handed out yet. */
-  #stock: StreamDelivery[] = []
+  #buffer: StreamDelivery[] = []
   /** Ours, and nothing anybody could handle. */
   #bad: { stream: Stream; entry: DeadEntry }[] = []
   #trouble: unknown
@@ -61,7 +71,7 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#wakeup = new Wakeup(settings.clock)
     this.#lease = new Lease(settings.clock, settings.idle)
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
-    this.#claims = new Claims(settings, this.#member, parts.predecessors)
+    this.#claims = new EntryClaims(settings, this.#member, parts.predecessors, () => this.#swept())
     this.#reader = new StreamReader(settings, parts.reader, parts.consumer, {
       onEntry: (stream, id, fields) => this.#accept(stream, id, fields, 0),
       onRead: (asked, error) => this.#read(asked, error),
@@ -78,7 +88,7 @@ export class StreamSession implements Session<StreamDelivery> {
 
   live(): boolean {
     if (this.#lease.live) return true
-    this.#lose(new WaybillError('LEASE_EXPIRED', 'what is in hand could not be kept alive in time'))
+    this.#lose(new WaybillError('LEASE_EXPIRED', 'the leases of what is unsettled could not be renewed in time'))
     return false
   }
 
@@ -91,9 +101,14 @@ export class StreamSession implements Session<StreamDelivery> {
   async #take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly StreamDelivery[]> {
     const until = this.#settings.clock.monotonic() + this.#settings.block
     while (!this.#over && !signal.aborted) {
-      await this.#guard(() => this.#bury())
-      if (this.#stock.length === 0) await this.#claim(count)
-      if (this.#stock.length > 0) return signal.aborted ? [] : takeFrom(this.#stock, { count, bytes })
+      await this.#guard(() => this.#deadLetter())
+      if (this.#buffer.length === 0 && this.#claims.nextAt <= this.#settings.clock.monotonic()) {
+        // New entries are read meanwhile: whoever takes over much must not keep them waiting.
+        const share = Math.ceil(count / 2)
+        this.#reader.want(share)
+        await this.#claim(share)
+      }
+      if (this.#buffer.length > 0) return signal.aborted ? [] : takeFrom(this.#buffer, { count, bytes })
       this.#reader.want(count)
       if (this.#settings.clock.monotonic() >= until) return []
       await this.#pause(until, signal)
@@ -106,7 +121,7 @@ export class StreamSession implements Session<StreamDelivery> {
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     const until = this.#settings.clock.monotonic() + ms
-    while (!this.#over && !signal.aborted && this.#stock.length === 0 && this.#trouble === undefined) {
+    while (!this.#over && !signal.aborted && this.#buffer.length === 0 && this.#trouble === undefined) {
       const now = this.#settings.clock.monotonic()
       if (now >= until || this.#claims.nextAt <= now) return
       this.#reader.want()
@@ -134,14 +149,14 @@ export class StreamSession implements Session<StreamDelivery> {
     }
     if (done.length + back.length + dead.length === 0) return 0
     const stale = await this.#member.settle(stream, done, back, dead)
-    for (const { id, after } of back) this.#claims.expect(stream, id, after)
+    for (const given of back) this.#claims.expect(stream, given)
     if (back.length > 0) this.#wakeup.wake()
     return stale
   }
 
   async extend(deliveries: readonly StreamDelivery[]): Promise<void> {
     const asked = this.#lease.renewing()
-    const held = [...deliveries, ...this.#stock]
+    const held = [...deliveries, ...this.#buffer]
     for (const stream of this.#settings.streams) {
       const entries = held.filter((delivery) => delivery.stream === stream)
       if (entries.length > 0) await this.#guard(() => this.#member.extend(stream, entries))
@@ -187,7 +202,7 @@ export class StreamSession implements Session<StreamDelivery> {
 
   /** What was taken in at `asked` or later is ours until then, unless it is kept alive. */
   #hold(asked: number): void {
-    if (this.#stock.length > 0) this.#lease.claimed(asked)
+    if (this.#buffer.length > 0) this.#lease.claimed(asked)
   }
 
   async #claim(limit: number): Promise<void> {
@@ -199,8 +214,7 @@ export class StreamSession implements Session<StreamDelivery> {
     for (const { stream, id, fields, count, abandoned } of claimed) {
       const attempts = count - 1
       if (abandoned && attempts >= this.#settings.maxCrashes) {
-        const error = new WaybillError('CRASHED', 'whoever worked on it died or fell silent, again and again')
-        this.#bad.push({ stream, entry: { id, attempts, reason: `${attempts} attempts: ${errorSummary(error)}` } })
+        this.#bad.push({ stream, entry: { id, attempts, reason: crashReason(attempts) } })
       } else this.#accept(stream, id, fields, attempts)
     }
     this.#hold(asked)
@@ -214,20 +228,24 @@ export class StreamSession implements Session<StreamDelivery> {
       this.#bad.push({ stream, entry: { id: entry, reason: errorSummary(error), attempts } })
       return
     }
-    this.#stock.push({ message, key: message.key, attempts, size: sizeOf(fields), stream, entry })
+    this.#buffer.push({ message, key: message.key, attempts, size: sizeOf(fields), stream, entry })
   }
 
   /** To the dead letters, each on its own account. */
-  async #bury(): Promise<void> {
+  async #deadLetter(): Promise<void> {
     while (this.#bad.length > 0) {
       const { stream, entry } = this.#bad[0]!
       await this.#member.settle(stream, [], [], [entry])
       this.#bad.shift()
       const { id, reason, attempts } = entry
-      // Its type nobody could tell.
+      // Its type could not be decoded.
       const about = { type: '', id, reason, attempt: attempts + 1, tenant: undefined }
       telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
     }
+  }
+
+  async #swept(): Promise<void> {
+    for (const stream of this.#settings.streams) this.#parts.onPosition(stream, await this.#member.position(stream))
   }
 
   /** Until something changed, the next claim is due, `until` or `signal`. */
@@ -245,14 +263,15 @@ export class StreamSession implements Session<StreamDelivery> {
     }
   }
 
-  /** Some errors mean that nothing in hand can be settled any more. */
+  /** Some errors mean that nothing can be settled any more. */
   #judge(error: unknown): void {
     if (isWrongServer(error)) this.#lose(error)
     else if (isKind(error, 'NOGROUP') || isKind(error, 'UNBLOCKED')) {
-      const { where, group, streams } = this.#settings
+      const { where, group, streams, start } = this.#settings
       const message =
-        `group ${group}, or its stream, was deleted (${streams.map(({ key }) => key).join(', ')}). It is made again and reads ` +
-        'from its start: what was handled and is still in the stream comes again, and what was pending is forgotten'
+        `group ${group}, or its stream, was deleted or has moved (${streams.map(({ key }) => key).join(', ')}). If it is gone it is ` +
+        `made again and reads ${start === '0' ? 'from the beginning' : 'on from where all was settled at the last look'}: ` +
+        'what was handled since and is still in the stream comes again'
       if (!this.#over) telemetry.warning.publish({ where, message })
       this.#lose(new WaybillError('GROUP_DELETED', message, { cause: error }))
     }

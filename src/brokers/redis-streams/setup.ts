@@ -1,7 +1,7 @@
-import type { Stakes } from '../../drivers/redis/checks.ts'
+import type { DurabilityTexts } from '../../drivers/redis/checks.ts'
 
 /** What a publisher and a source can lose. */
-export const STAKES: Stakes = {
+export const DURABILITY_TEXTS: DurabilityTexts = {
   needs: 'streams with consumer groups need',
   evicted: () => 'whole streams, with messages nobody has handled',
   accepted: 'acknowledged',

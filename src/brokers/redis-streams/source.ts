@@ -1,7 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
-import { Unavailable, WaybillError } from '../../core/index.ts'
-import { checkServer, type Durability, isUnknownCommand, unsupported } from '../../drivers/redis/checks.ts'
+import { checkAccess, telemetry, Unavailable, WaybillError } from '../../core/index.ts'
+import {
+  checkServer,
+  type Durability,
+  isUnknownCommand,
+  REFUSED_LOGIN,
+  unsupported,
+} from '../../drivers/redis/checks.ts'
 import type { ReconnectingRedis } from '../../drivers/redis/reconnecting.ts'
 import {
   isKind,
@@ -15,15 +21,28 @@ import {
 } from '../../drivers/redis/redis.ts'
 import type { Source } from '../../flow/index.ts'
 import type { Predecessor } from './claims.ts'
-import { type DeadLetterOptions, deadLettersOf, type StreamDeadLetter } from './dead-letters.ts'
-import type { GroupSettings } from './member.ts'
+import {
+  appendLetter,
+  compareIds,
+  type DeadLetterOptions,
+  deadLettersOf,
+  type StreamDeadLetter,
+} from './dead-letters.ts'
+import { type GroupPosition, type GroupSettings, positionOf, type Stream } from './member.ts'
 import { DUE, RETURNED, scripts } from './scripts.ts'
 import { type StreamDelivery, StreamSession } from './session.ts'
-import { STAKES } from './setup.ts'
+import { DURABILITY_TEXTS } from './setup.ts'
+
+/** From so many milliseconds on it is reported that the server's clock has gone back. */
+const CLOCK_STEP = 5000
+
+/** As rearm.lua returns. */
+const APPEND_IT = 2
 
 /** A consumer group, as a source. Every session is a consumer of its own. */
 export class StreamsSource implements Source<StreamDelivery> {
   readonly name: string
+  readonly system = 'redis'
   readonly features = { redelivers: true } as const
   readonly #settings: GroupSettings
   readonly #client: RedisClient
@@ -32,6 +51,8 @@ export class StreamsSource implements Source<StreamDelivery> {
   readonly #stableName: string | undefined
   /** Consumers of this process whose session ended without giving back what it had. */
   readonly #abandoned = new Set<string>()
+  /** How far the group was in each stream when it was last looked at, and when that was. */
+  readonly #positions = new Map<Stream, { at: number; now: number; settled: string | undefined }>()
   #checked = false
 
   constructor(
@@ -50,20 +71,40 @@ export class StreamsSource implements Source<StreamDelivery> {
     this.#stableName = stableName
   }
 
+  /**
+   * A user that the server refuses, a server that cannot be used, or a key of another type is an error of `start`; what may
+   * pass is waited for.
+   */
+  async check(signal: AbortSignal): Promise<void> {
+    const connect = async () => {
+      const connection = await this.#connect()
+      try {
+        await this.#checkOnce(connection)
+        // What `open` asks too: a user who may not ask this cannot read.
+        for (const { key } of this.#settings.streams) await this.#positionIn(key, connection)
+      } catch (error) {
+        throw error instanceof RedisError ? new Unavailable(error.message, { cause: error }) : error
+      } finally {
+        await connection.close()
+      }
+    }
+    await checkAccess(connect, REFUSED_LOGIN, this.#settings.clock, signal)
+  }
+
   async open(): Promise<StreamSession> {
-    const { where, timeout, streams } = this.#settings
-    const writer = await this.#connect(timeout)
+    const writer = await this.#connect()
     let reader: RedisConnection | undefined
     try {
-      if (!this.#checked) await checkServer(writer, streams[0]!.key, where, this.#durability, STAKES)
-      this.#checked = true
+      await this.#checkOnce(writer)
       await this.#createGroups(writer)
-      reader = await this.#connect(timeout)
+      reader = await this.#connect()
       const readerId = this.#client.cluster ? undefined : textOf(await reader.command(['client', 'id']))
       const consumer = `${this.#stableName ?? `${hostname()}-${process.pid}`}:${randomBytes(6).toString('hex')}`
       const predecessors = await this.#predecessors(writer)
       const onAbandon = (name: string) => this.#abandoned.add(name)
-      return new StreamSession(this.#settings, { reader, writer, consumer, readerId, predecessors, onAbandon })
+      const onPosition = (stream: Stream, position: GroupPosition) => this.#note(stream, position)
+      const parts = { reader, writer, consumer, readerId, predecessors, onAbandon, onPosition }
+      return new StreamSession(this.#settings, parts)
     } catch (error) {
       await Promise.all([writer.close(), reader?.close()])
       throw error
@@ -81,29 +122,41 @@ export class StreamsSource implements Source<StreamDelivery> {
   }
 
   /**
-   * Gives a dead letter to the group again, with all its attempts. Answers false when there is none of that id. When
+   * Gives a dead letter to the group again, with all its attempts. Returns false when there is none of that id. When
    * the entry itself is gone from the stream it is appended anew, and every group gets it.
    */
   async rearm(letter: string): Promise<boolean> {
-    for (const { key, letters } of this.#settings.streams) {
-      const args = [this.#settings.group, RETURNED, String(DUE), letter]
-      if (numberOf(await this.#redis.script(scripts.rearm, [key, letters], args)) === 1) return true
+    for (const stream of this.#settings.streams) {
+      const became = await this.#act(stream, letter, false)
+      if (became === APPEND_IT) await appendLetter(this.#settings, this.#redis, stream, letter)
+      if (became === APPEND_IT) await this.#act(stream, letter, true)
+      if (became !== 0) return true
     }
     return false
   }
 
   /** Drops a dead letter for good. */
   async discard(letter: string): Promise<boolean> {
-    let dropped = 0
-    for (const letters of new Set(this.#settings.streams.map((stream) => stream.letters))) {
-      dropped += numberOf(await this.#redis.command(['xdel', letters, letter]))
-    }
-    return dropped > 0
+    for (const stream of this.#settings.streams) if ((await this.#act(stream, letter, true)) !== 0) return true
+    return false
   }
 
-  async #connect(timeout: number): Promise<RedisConnection> {
+  async #act({ key, letters }: Stream, letter: string, drops: boolean): Promise<number> {
+    const args = [this.#settings.group, RETURNED, String(DUE), letter, drops ? '1' : '0']
+    return numberOf(await this.#redis.script(scripts.rearm, [key, letters], args))
+  }
+
+  async #checkOnce(redis: RedisConnection): Promise<void> {
+    if (this.#checked) return
+    const { where, streams } = this.#settings
+    await checkServer(redis, streams[0]!.key, where, this.#durability, DURABILITY_TEXTS)
+    this.#checked = true
+  }
+
+  async #connect(): Promise<RedisConnection> {
+    const { timeout, group } = this.#settings
     try {
-      return await this.#client.connect({ timeout, name: `waybill-${this.#settings.group.replace(/\s/g, '-')}` })
+      return await this.#client.connect({ timeout, name: `waybill-${group.replace(/\s/g, '-')}` })
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error)
       throw new Unavailable(`cannot connect to Redis: ${message}`, { cause: error })
@@ -111,19 +164,60 @@ export class StreamsSource implements Source<StreamDelivery> {
   }
 
   async #createGroups(redis: RedisConnection): Promise<void> {
-    const { group, streams, start } = this.#settings
-    for (const { key } of streams) {
+    const { group, streams } = this.#settings
+    for (const stream of streams) {
+      const { key } = stream
       try {
-        await redis.command(['xgroup', 'CREATE', key, group, start, 'MKSTREAM'])
+        const found = await this.#positionIn(key, redis)
+        const position = { ...found, settled: found.settled ?? this.#startIn(stream, found.last) }
+        // One that is there is not made again: a server without memory would refuse that too.
+        if (found.settled === undefined)
+          await redis.command(['xgroup', 'CREATE', key, group, position.settled, 'MKSTREAM'])
+        this.#note(stream, position)
       } catch (error) {
         if (isKind(error, 'BUSYGROUP')) continue
-        if (isUnknownCommand(error)) throw unsupported(this.#settings.where, STAKES, 'a server without streams')
-        if (!isKind(error, 'WRONGTYPE') && !isWrongTypeOf6(error)) throw error
-        const type = textOf(await redis.command(['type', key]))
-        const what = `the key ${JSON.stringify(key)} holds a ${type}, not a stream; name another, or remove it`
-        throw new WaybillError('WRONG_KEY_TYPE', `${this.#settings.where}: ${what}`, { cause: error })
+        if (isUnknownCommand(error))
+          throw unsupported(this.#settings.where, DURABILITY_TEXTS, 'a server without streams')
+        throw error
       }
     }
+  }
+
+  async #positionIn(key: string, redis: RedisConnection): Promise<GroupPosition> {
+    try {
+      return positionOf(await redis.script(scripts.position, [key], [this.#settings.group]))
+    } catch (error) {
+      if (!isKind(error, 'WRONGTYPE') && !isWrongTypeOf6(error)) throw error
+      const type = textOf(await redis.command(['type', key]))
+      const what = `the key ${JSON.stringify(key)} holds a ${type}, not a stream; name another, or remove it`
+      throw new WaybillError('WRONG_KEY_TYPE', `${this.#settings.where}: ${what}`, { cause: error })
+    }
+  }
+
+  /**
+   * Where a group begins that is made now. One that this process has read, and that was deleted, goes on from where all was
+   * settled: what came since would be missed otherwise. Where it was to read all there is, it does.
+   */
+  #startIn(stream: Stream, last: string | undefined): string {
+    const { start } = this.#settings
+    const known = this.#positions.get(stream)?.settled
+    // Ids begin anew with a new stream.
+    if (start !== '0' && known !== undefined) return last === undefined || compareIds(last, known) < 0 ? '0-0' : known
+    return start === '$' ? (last ?? '0-0') : start
+  }
+
+  #note(stream: Stream, position: GroupPosition): void {
+    const { clock, where } = this.#settings
+    const before = this.#positions.get(stream)
+    const at = clock.monotonic()
+    // A group that is gone has no place; the last one that was known counts.
+    this.#positions.set(stream, { at, now: position.now, settled: position.settled ?? before?.settled })
+    const back = before === undefined ? 0 : before.now + (at - before.at) - position.now
+    if (back < CLOCK_STEP) return
+    const message =
+      `the clock of Redis went back by ${Math.round(back / 1000)} s: entries of consumers that died, and what was given back ` +
+      'with a delay by processes that are gone, wait that much longer'
+    telemetry.warning.publish({ where, message })
   }
 
   /** Whoever left something that this session may have at once. */
@@ -145,7 +239,7 @@ export class StreamsSource implements Source<StreamDelivery> {
   }
 }
 
-/** 6.0 answers XGROUP CREATE on another type of key with a plain ERR on some builds. */
+/** 6.0 replies to XGROUP CREATE on another type of key with a plain ERR on some builds. */
 function isWrongTypeOf6(error: unknown): boolean {
   return error instanceof RedisError && /wrong kind of value/i.test(error.message)
 }
@@ -159,10 +253,11 @@ export interface StreamStats {
   readonly lag: number
   /** Counting was given up there: the lag is that or more. */
   readonly lagIsAtLeast: boolean
-  /** Given and not settled: in somebody's hand … */
-  readonly inHand: number
+  /** Given and not settled: taken by a consumer … */
+  readonly unsettled: number
   /** … or given back, waiting for the next try. */
   readonly waiting: number
+  /** Entries of its dead-letter stream, also those of others who share it. */
   readonly dead: number
   /** Milliseconds since the oldest entry that is not handled was published; 0 without one. */
   readonly oldest: number
@@ -184,7 +279,7 @@ export async function statsOf(settings: GroupSettings, redis: RedisCommands): Pr
       length: numberOf(length),
       lag: numberOf(lag),
       lagIsAtLeast: textOf(more) === '1',
-      inHand: numberOf(pending) - numberOf(waiting),
+      unsettled: numberOf(pending) - numberOf(waiting),
       waiting: numberOf(waiting),
       dead: numberOf(dead),
       oldest: Number.isNaN(since) ? 0 : Math.max(0, numberOf(now) - since),

@@ -9,7 +9,7 @@ interface AssignerCluster {
   findTopicPartitionMetadata(topic: string): { partitionId: number }[]
 }
 
-interface GroupMember {
+interface SubscribedMember {
   memberId: string
   memberMetadata: Buffer
 }
@@ -22,7 +22,7 @@ export function subscriptionAssigner({ cluster }: { cluster: AssignerCluster }) 
     name: NAME,
     version: VERSION,
     protocol: ({ topics }: { topics: string[] }) => ({ name: NAME, metadata: subscription(topics) }),
-    async assign({ members }: { members: GroupMember[] }) {
+    async assign({ members }: { members: SubscribedMember[] }) {
       const readers = members
         .map(({ memberId, memberMetadata }) => ({ memberId, topics: topicsOf(memberMetadata) }))
         .sort((a, b) => (a.memberId < b.memberId ? -1 : 1))

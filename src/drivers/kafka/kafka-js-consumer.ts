@@ -56,6 +56,8 @@ class KafkaJsMember implements KafkaConsumer {
       this.#begin()
       events.alive()
       const assigned = Object.entries(memberAssignment)
+      // kafkajs keeps a pause across generations, and nobody of the next one knows of it.
+      inner.resume(assigned.map(([topic, partitions]) => ({ topic, partitions })))
       events.joined(assigned.flatMap(([topic, partitions]) => partitions.map((partition) => ({ topic, partition }))))
     })
     this.#on(REBALANCING!, () => {
@@ -86,6 +88,7 @@ class KafkaJsMember implements KafkaConsumer {
     })
     interrupted.catch(() => {})
     const { batch } = payload
+    // Not a deadline: a rebalance interrupts. Both promises are of this batch alone, so nothing stays in memory.
     const taken = await Promise.race([this.#events.records(batchOf(batch)), interrupted])
     this.#payload = undefined
     if (taken && generation === this.#generation) payload.resolveOffset(batch.lastOffset())

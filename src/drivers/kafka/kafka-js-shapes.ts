@@ -9,7 +9,7 @@ export interface KafkaJs {
 
 export interface KafkaJsMessage {
   key: Uint8Array | null
-  value: Uint8Array
+  value: Uint8Array | null
   headers: KafkaHeaders
   partition?: number | undefined
 }
@@ -61,7 +61,13 @@ export interface KafkaJsConsumer {
 export interface KafkaJsAdmin {
   connect(): Promise<void>
   disconnect(): Promise<void>
-  fetchTopicMetadata(options: { topics: string[] }): Promise<{ topics: { name: string; partitions: unknown[] }[] }>
+  fetchTopicMetadata(options: {
+    topics: string[]
+  }): Promise<{ topics: { name: string; partitions: { replicas: unknown[] }[] }[] }>
+  describeConfigs(options: {
+    includeSynonyms: boolean
+    resources: { type: number; name: string; configNames: string[] }[]
+  }): Promise<{ resources: { resourceName: string; configEntries: { configName: string; configValue: string }[] }[] }>
   createTopics(options: {
     waitForLeaders: boolean
     topics: {

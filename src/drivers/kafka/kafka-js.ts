@@ -100,13 +100,13 @@ async function producer(kafka: KafkaJs, settings: ProducerSettings): Promise<Kaf
         else messages.push(message)
       }
       const topicMessages = [...topics].map(([topic, messages]) => ({ topic, messages }))
-      let answers: readonly { topicName: string; partition: number; errorCode: number }[]
+      let responses: readonly { topicName: string; partition: number; errorCode: number }[]
       try {
-        answers = await inner.sendBatch({ acks: -1, timeout, topicMessages })
+        responses = await inner.sendBatch({ acks: -1, timeout, topicMessages })
       } catch (error) {
         throw translated(`Kafka has not taken ${records.length} records`, error)
       }
-      checkAnswers(records, answers)
+      checkResponses(records, responses)
     },
     close: () => inner.disconnect(),
   }
@@ -118,18 +118,18 @@ interface Traced extends KafkaJsMessage {
 }
 
 /**
- * When a leader moves to a broker that has answered already, kafkajs takes that answer for the records that were to be
- * sent again, and reports success. So it must have answered for every partition.
+ * When a leader moves to a broker that has responded already, kafkajs takes that response for the records that were to be
+ * sent again, and reports success. So it must have responded for every partition.
  */
-function checkAnswers(
+function checkResponses(
   records: readonly OutgoingRecord[],
-  answers: readonly { topicName: string; partition: number; errorCode: number }[],
+  responses: readonly { topicName: string; partition: number; errorCode: number }[],
 ): void {
-  const answered = new Set(answers.map(({ topicName, partition }) => `${partition} ${topicName}`))
-  const missing = records.find(({ topic, partition }) => !answered.has(`${partition} ${topic}`))
+  const responded = new Set(responses.map(({ topicName, partition }) => `${partition} ${topicName}`))
+  const missing = records.find(({ topic, partition }) => !responded.has(`${partition} ${topic}`))
   if (missing === undefined) return
   const { topic, partition } = missing
-  throw unavailable('Kafka has not taken all records', new Error(`no answer for partition ${partition} of ${topic}`))
+  throw unavailable('Kafka has not taken all records', new Error(`no response for partition ${partition} of ${topic}`))
 }
 
 async function admin(kafka: KafkaJs): Promise<KafkaAdmin> {
@@ -161,7 +161,10 @@ async function admin(kafka: KafkaJs): Promise<KafkaAdmin> {
         try {
           await inner.createTopics({ waitForLeaders: true, topics: [topic] })
         } catch (error) {
-          if (typeOf(error) === 'TOPIC_ALREADY_EXISTS') continue
+          const type = typeOf(error)
+          if (type === 'TOPIC_ALREADY_EXISTS') continue
+          // It was created; kafkajs waits for its leaders, but not for a server that has yet to learn of the topic.
+          if (type === 'UNKNOWN_TOPIC_OR_PARTITION') throw unavailable(`topic ${topic.topic} is not known yet`, error)
           throw refusal('NOT_ALLOWED', `topic ${topic.topic} could not be created: ${detail(error)}`, error)
         }
       }
@@ -190,7 +193,41 @@ async function admin(kafka: KafkaJs): Promise<KafkaAdmin> {
     async deleteGroup(group) {
       await call(`group ${group}`, () => inner.deleteGroups([group]))
     },
+    async kept(topics) {
+      const { topics: found } = await call('how topics are kept', () =>
+        inner.fetchTopicMetadata({ topics: [...topics] }),
+      )
+      const settings = await settingsOf(inner, topics)
+      return found.map(({ name, partitions }) => ({
+        topic: name,
+        replication: Math.min(...partitions.map(({ replicas }) => replicas.length)),
+        settings: settings.get(name) ?? {},
+      }))
+    },
     close: () => inner.disconnect(),
+  }
+}
+
+/** As kafkajs numbers what has settings. */
+const OF_TOPIC = 2
+const SETTINGS = ['cleanup.policy', 'min.insync.replicas', 'retention.ms']
+
+/** Not every user may ask. */
+async function settingsOf(
+  inner: KafkaJsAdmin,
+  topics: readonly string[],
+): Promise<Map<string, Record<string, string>>> {
+  try {
+    const asked = topics.map((name) => ({ type: OF_TOPIC, name, configNames: SETTINGS }))
+    const { resources } = await inner.describeConfigs({ includeSynonyms: false, resources: asked })
+    return new Map(
+      resources.map(({ resourceName, configEntries }) => [
+        resourceName,
+        Object.fromEntries(configEntries.map(({ configName, configValue }) => [configName, configValue])),
+      ]),
+    )
+  } catch {
+    return new Map()
   }
 }
 
@@ -209,7 +246,7 @@ async function call<T>(what: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
-    throw translated(`Kafka does not tell ${what}`, error)
+    throw translated(`Kafka does not report ${what}`, error)
   }
 }
 

@@ -14,7 +14,8 @@ export type KafkaHeader = string | KafkaBytes
 export interface OutgoingRecord {
   readonly topic: string
   readonly key: KafkaBytes | null
-  readonly value: KafkaBytes
+  /** `null`: to a compacted topic, the deletion of what has the same key. */
+  readonly value: KafkaBytes | null
   readonly headers: KafkaHeaders
   /** Chosen by `partitionOf` when it is first sent, and kept: a retry that goes elsewhere is no repetition. */
   partition?: number
@@ -81,8 +82,9 @@ export interface ConsumerSettings {
 }
 
 /**
- * What a consumer is told. A generation lasts from `joined` to `revoked`; after `ended` nothing more comes. Each begins
- * where the group has committed, or at the beginning of a partition where it has not, unless `seek` says otherwise.
+ * What a consumer sees. A generation lasts from `joined` to `revoked`; after `ended` nothing more comes. Each begins
+ * where the group has committed, or at the beginning of a partition where it has not, unless `seek` says otherwise; and
+ * with no partition paused.
  */
 export interface ConsumerEvents {
   joined(partitions: readonly KafkaPlace[]): void
@@ -91,7 +93,7 @@ export interface ConsumerEvents {
   alive(): void
   /**
    * No more come before this resolves: that is the backpressure. `false`: they are not what was expected and do not
-   * count as read; the consumer has been told by `seek` where to go on.
+   * count as read; the consumer has been moved by `seek`.
    */
   records(batch: KafkaBatch): Promise<boolean>
   /** Nothing but control or aborted records up to here. */
@@ -120,6 +122,15 @@ export interface NewTopic {
   readonly settings?: Readonly<Record<string, string>>
 }
 
+/** How a topic is kept. What is absent is not known. */
+export interface KeptTopic {
+  readonly topic: string
+  /** The fewest copies that a partition of it has. */
+  readonly replication: number
+  /** The server's own settings by name, such as `cleanup.policy`. */
+  readonly settings: Readonly<Record<string, string>>
+}
+
 /** The few methods of a Kafka admin client that are called. */
 export interface KafkaAdmin {
   /** How many partitions each has. One that does not exist is left out. */
@@ -131,6 +142,8 @@ export interface KafkaAdmin {
   /** What the group has committed; partitions where it has not are left out. */
   committed(group: string, topics: readonly string[]): Promise<readonly KafkaOffset[]>
   deleteGroup(group: string): Promise<void>
+  /** How these are kept, as far as this user may know. Absent: nobody is warned of settings that lose records. */
+  kept?(topics: readonly string[]): Promise<readonly KeptTopic[]>
   close(): Promise<void>
 }
 
@@ -144,7 +157,7 @@ export interface KafkaClient {
   admin(): Promise<KafkaAdmin>
 }
 
-/** Codes a driver gives to what the server refused. Whatever it cannot tell is `Unavailable`. */
+/** Codes a driver gives to what the server refused. Anything else is `Unavailable`. */
 export type KafkaRefusal = 'MESSAGE_TOO_LARGE' | 'INVALID_RECORD' | 'UNKNOWN_TOPIC' | 'NOT_ALLOWED' | 'STALE_GENERATION'
 
 export function refusal(code: KafkaRefusal, message: string, cause?: unknown): WaybillError {
@@ -153,6 +166,11 @@ export function refusal(code: KafkaRefusal, message: string, cause?: unknown): W
 
 export function isRefusal(error: unknown, code: KafkaRefusal): boolean {
   return error instanceof WaybillError && error.code === code
+}
+
+/** The server refuses a record for what it is: nobody need wait for anything. */
+export function isOwnFault(error: unknown): error is WaybillError {
+  return isRefusal(error, 'MESSAGE_TOO_LARGE') || isRefusal(error, 'INVALID_RECORD')
 }
 
 export function unavailable(what: string, cause: unknown): Unavailable {

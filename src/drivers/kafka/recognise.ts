@@ -6,7 +6,7 @@ import { isKafkaJs, isKafkaJsClass, type KafkaJsConnection, kafkaJs, kafkaJsOf }
 /** The class `Kafka` of kafkajs, a client made with it, or a client of your own making. */
 export type KafkaLike = KafkaClient | object
 
-/** What it is, is told by its methods: nothing is imported to ask. */
+/** The client is recognised by its methods: nothing is imported to ask. */
 export function kafkaOf(where: string, given: KafkaLike, connection: Partial<KafkaJsConnection>): KafkaClient {
   const { brokers, timeout = 10_000, ...rest } = connection
   if (isKafkaJsClass(given)) return kafkaJsOf(given, { brokers: addresses(where, brokers), timeout, ...rest })

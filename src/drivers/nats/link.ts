@@ -9,26 +9,33 @@ import {
   NoResponders,
 } from './nats.ts'
 
-export interface Question {
+export interface NatsRequest {
   readonly subject: string
   readonly data: Uint8Array | string
   readonly headers?: Uint8Array
 }
 
 /** The answer, or why there is none. `Unavailable`: whether it arrived is unknown. */
-export type Answer = NatsMessage | Error
+export type NatsReply = NatsMessage | Error
 
 export interface LinkOptions {
-  /** Where answers come back: `_INBOX` unless the server's permissions say otherwise. */
+  /** Where replies come back: `_INBOX` unless the server's permissions say otherwise. */
   readonly inbox: string
   /** How long an answer may take, in milliseconds. */
   readonly timeout: number
 }
 
+/**
+ * Whether this is the answer that was asked for. Anybody may listen on a subject and answer; what is not accepted is as if
+ * it had not come.
+ */
+export type Accepts = (answer: NatsMessage, at: number) => boolean
+
 /** Questions that were sent together: they share one timer and one promise. */
-interface Batch {
-  readonly questions: readonly Question[]
-  readonly answers: (Answer | undefined)[]
+interface RequestBatch {
+  readonly questions: readonly NatsRequest[]
+  readonly accepts: Accepts | undefined
+  readonly replies: (NatsReply | undefined)[]
   open: number
   done(): void
 }
@@ -36,7 +43,7 @@ interface Batch {
 const NOBODY = 503
 
 /**
- * A connection and the answers that come back on it. It outlives reconnections of the client: what was unanswered when
+ * A connection and the replies that come back on it. It outlives reconnections of the client: what was unanswered when
  * the connection broke is answered `Unavailable` at once, and what is asked while it is broken too.
  */
 export class NatsLink {
@@ -44,9 +51,9 @@ export class NatsLink {
   readonly #options: LinkOptions
   readonly #owned: boolean
   readonly #inbox: string
-  readonly #answers: NatsSubscription
-  /** By the number that is part of the subjects where their answers come back. */
-  readonly #waiting = new Map<string, Batch>()
+  readonly #replies: NatsSubscription
+  /** By the number that is part of the subjects where their replies come back. */
+  readonly #waiting = new Map<string, RequestBatch>()
   readonly #lost = new AbortController()
   readonly #listeners = new Set<(reason: unknown) => void>()
   #watching: AsyncIterable<unknown> | undefined
@@ -58,7 +65,7 @@ export class NatsLink {
     this.#options = options
     this.#owned = owned
     this.#inbox = this.newInbox()
-    this.#answers = connection.subscribe(`${this.#inbox}*`, {
+    this.#replies = connection.subscribe(`${this.#inbox}*`, {
       callback: (error, message) => this.#hear(error, message),
     })
     this.#watch().catch((error: unknown) => this.#end(error))
@@ -94,36 +101,42 @@ export class NatsLink {
   }
 
   /** Sends, and nobody knows whether it arrives. */
-  tell(subject: string, data: Uint8Array | string, reply?: string): void {
+  send(subject: string, data: Uint8Array | string, reply?: string): void {
     if (this.broken !== undefined) throw this.broken
     this.#connection.publish(subject, data, reply === undefined ? {} : { reply })
   }
 
   /** One question. Rejects with `NoResponders` or `Unavailable`. */
-  async ask(question: Question, timeout?: number): Promise<NatsMessage> {
+  async ask(question: NatsRequest, timeout?: number): Promise<NatsMessage> {
     const [answer] = await this.askAll([question], timeout)
     if (answer instanceof Error) throw answer
     return answer!
   }
 
   /** All of them are sent at once, in order; resolves when each has its answer, or none will come any more. */
-  askAll(questions: readonly Question[], timeout = this.#options.timeout, signal?: AbortSignal): Promise<Answer[]> {
+  askAll(
+    questions: readonly NatsRequest[],
+    timeout = this.#options.timeout,
+    signal?: AbortSignal,
+    accepts?: Accepts,
+  ): Promise<NatsReply[]> {
     return new Promise((resolve) => {
       const id = (this.#next++).toString(36)
       const stop = (reason: () => Error) => answerRest(batch, reason)
-      const late = () => stop(() => new Unavailable(`NATS has not answered within ${timeout} ms`))
-      const aborted = () => stop(() => new Unavailable('nobody waits for the answer any more'))
+      const late = () => stop(() => new Unavailable(`NATS has not responded within ${timeout} ms`))
+      const aborted = () => stop(() => new Unavailable('nobody waits for the response any more'))
       const timer = setTimeout(late, timeout)
       let forget = () => {}
-      const batch: Batch = {
+      const batch: RequestBatch = {
         questions,
-        answers: new Array(questions.length).fill(undefined),
+        accepts,
+        replies: new Array(questions.length).fill(undefined),
         open: questions.length,
         done: () => {
           this.#waiting.delete(id)
           clearTimeout(timer)
           forget()
-          resolve(batch.answers as Answer[])
+          resolve(batch.replies as NatsReply[])
         },
       }
       if (questions.length === 0) return batch.done()
@@ -139,7 +152,7 @@ export class NatsLink {
     if (this.#owned && !this.#connection.isClosed()) await this.#connection.close().catch(() => {})
   }
 
-  #send(batch: Batch, at: number, reply: string): void {
+  #send(batch: RequestBatch, at: number, reply: string): void {
     const { subject, data, headers } = batch.questions[at]!
     try {
       if (this.broken !== undefined) throw this.broken
@@ -166,7 +179,8 @@ export class NatsLink {
     const question = batch?.questions[at]
     if (batch === undefined || question === undefined) return
     const nobody = message.data.length === 0 && message.headers?.code === NOBODY
-    answer(batch, at, nobody ? new NoResponders(question.subject) : message)
+    if (nobody) answer(batch, at, new NoResponders(question.subject))
+    else if (batch.replies[at] === undefined && batch.accepts?.(message, at) !== false) answer(batch, at, message)
   }
 
   async #watch(): Promise<void> {
@@ -207,7 +221,7 @@ export class NatsLink {
     this.#break(unavailable(reason))
     const { stop } = (this.#watching ?? {}) as { stop?: () => void }
     stop?.call(this.#watching)
-    if (!this.#connection.isClosed()) this.#answers.unsubscribe()
+    if (!this.#connection.isClosed()) this.#replies.unsubscribe()
   }
 }
 
@@ -233,7 +247,7 @@ export class NatsClient {
       throw new Unavailable(`cannot connect to NATS: ${message}`, { cause: error })
     }
     if (!isNatsConnection(connection)) {
-      throw new WaybillError('INVALID_OPTION', 'nats: connection: the function must answer a NATS connection')
+      throw new WaybillError('INVALID_OPTION', 'nats: connection: the function must return a NATS connection')
     }
     if (!connection.isClosed()) return new NatsLink(connection, this.#options, owned)
     const what = 'the connection to NATS is closed for good; give a function that connects, so that another can be made'
@@ -268,16 +282,20 @@ export class NatsClient {
 }
 
 /** The first answer counts. */
-function answer(batch: Batch, at: number, given: Answer): void {
-  if (batch.answers[at] !== undefined) return
-  batch.answers[at] = given
+function answer(batch: RequestBatch, at: number, given: NatsReply): void {
+  if (batch.replies[at] !== undefined) return
+  batch.replies[at] = given
   batch.open--
   if (batch.open === 0) batch.done()
 }
 
-function answerRest(batch: Batch, reason: () => Error, which: (question: Question) => boolean = () => true): void {
+function answerRest(
+  batch: RequestBatch,
+  reason: () => Error,
+  which: (question: NatsRequest) => boolean = () => true,
+): void {
   for (let at = 0; at < batch.questions.length; at++) {
-    if (batch.answers[at] === undefined && which(batch.questions[at]!)) answer(batch, at, reason())
+    if (batch.replies[at] === undefined && which(batch.questions[at]!)) answer(batch, at, reason())
   }
 }
 

@@ -11,7 +11,7 @@ export interface NatsConnectionLike {
   readonly info?: { readonly max_payload: number; readonly version?: string } | undefined
   publish(subject: string, payload?: Uint8Array | string, options?: NatsPublishOptions): void
   subscribe(subject: string, options: NatsSubscribeOptions): NatsSubscription
-  /** Tells of `disconnect`, `reconnect`, `error` and `close`. */
+  /** Yields `disconnect`, `reconnect`, `error` and `close`. */
   status(): AsyncIterable<NatsStatus>
   closed(): Promise<unknown>
   isClosed(): boolean
@@ -85,7 +85,7 @@ export class JetStreamError extends WaybillError {
 /** Nobody listens on the subject of a request: no JetStream, no such stream, or none of it at the moment. */
 export class NoResponders extends WaybillError {
   constructor(subject: string) {
-    super('NO_RESPONDERS', `nobody answers on ${subject}`)
+    super('NO_RESPONDERS', `nobody responds on ${subject}`)
     this.name = 'NoResponders'
   }
 }

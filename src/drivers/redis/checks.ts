@@ -10,7 +10,7 @@ import {
 import { redisScript } from './connection.ts'
 import { lua } from './lua.generated.ts'
 import { listOf, type RedisCommands, RedisError, type RedisReply, textOf } from './redis.ts'
-import type { Copies } from './wait.ts'
+import type { ReplicaAcks } from './wait.ts'
 
 /** What is asked of a server, by whoever writes to it. */
 export interface DurabilityOptions {
@@ -23,13 +23,13 @@ export interface DurabilityOptions {
 }
 
 /** How many replicas must have what is written before it counts, within which time. */
-export interface Durability extends Copies {
+export interface Durability extends ReplicaAcks {
   /** Refuse to work where what was accepted can be lost, instead of warning. */
   readonly required: boolean
 }
 
 /** What is at stake, in the words of whoever asks. */
-export interface Stakes {
+export interface DurabilityTexts {
   /** What cannot do without: `streams with consumer groups need`. */
   readonly needs: string
   /** What eviction by this policy may delete. */
@@ -37,6 +37,9 @@ export interface Stakes {
   /** What was done with what can be lost: `acknowledged`. */
   readonly accepted: string
 }
+
+/** The server refuses the user, as it says itself. */
+export const REFUSED_LOGIN = /: (WRONGPASS|NOAUTH|NOPERM|ERR AUTH|ERR invalid password)\b/
 
 const checkScript = redisScript('check', lua.check)
 
@@ -56,17 +59,17 @@ export async function checkServer(
   key: string,
   where: string,
   durability: Durability,
-  stakes: Stakes,
+  texts: DurabilityTexts,
 ): Promise<void> {
   let info: RedisReply
   let settings: readonly (RedisReply | RedisError)[]
   try {
-    await knowsStreams(redis, key, where, stakes)
+    await knowsStreams(redis, key, where, texts)
     info = await redis.script(checkScript, [key], [])
     settings = await askSettings(redis, key)
   } catch (error) {
     if (!(error instanceof RedisError) || /^(LOADING|CLUSTERDOWN|MASTERDOWN|TRYAGAIN)$/.test(error.kind)) throw error
-    if (isUnknownCommand(error)) throw unsupported(where, stakes, 'a server without scripts')
+    if (isUnknownCommand(error)) throw unsupported(where, texts, 'a server without scripts')
     // Hosted servers deny INFO to some users.
     warnOnce(where, `whether this Redis can lose what it accepts could not be checked: ${errorSummary(error)}`)
     return
@@ -77,44 +80,44 @@ export async function checkServer(
       .map((line) => line.split(':', 2) as [string, string]),
   )
   for (const setting of settings) {
-    // Some are denied CONFIG, and told the rest by INFO.
+    // Some users are denied CONFIG: then only INFO is known.
     const [name, value] = setting instanceof RedisError ? [] : listOf(setting)
     if (name !== undefined) facts.set(textOf(name), textOf(value))
   }
   const version = facts.get('redis_version') ?? ''
-  if (Number.parseInt(version, 10) < 5) throw unsupported(where, stakes, `version ${version}`)
-  const problems = dangers(facts, durability, stakes)
+  if (Number.parseInt(version, 10) < 5) throw unsupported(where, texts, `version ${version}`)
+  const problems = dangers(facts, durability, texts)
   if (problems.length > 0 && durability.required) {
     throw new WaybillError('NOT_DURABLE', `${where}: durability is required, but ${problems.join('; ')}`)
   }
   for (const problem of problems) warnOnce(where, problem)
 }
 
-/** What INFO does not tell. The first command shows a cluster the way to the node that has the key. */
+/** What INFO does not include. The first command shows a cluster the way to the node that has the key. */
 async function askSettings(redis: RedisCommands, key: string): Promise<readonly (RedisReply | RedisError)[]> {
   const names = ['appendfsync', 'min-replicas-to-write', 'min-replicas-max-lag']
   const commands = [['exists', key], ...names.map((name) => ['config', 'get', name])]
   return (await redis.pipeline(commands, { key })).slice(1)
 }
 
-async function knowsStreams(redis: RedisCommands, key: string, where: string, stakes: Stakes): Promise<void> {
+async function knowsStreams(redis: RedisCommands, key: string, where: string, texts: DurabilityTexts): Promise<void> {
   const commands = [
     ['exists', key],
     ['command', 'info', 'xreadgroup'],
   ]
-  const [, told] = await redis.pipeline(commands, { key })
-  // Some servers have streams and do not tell.
-  if (isUnknownCommand(told)) return
-  if (told instanceof RedisError) throw told
-  const [known] = listOf(told)
-  if (known === null || listOf(known).length === 0) throw unsupported(where, stakes, 'a server without streams')
+  const [, reply] = await redis.pipeline(commands, { key })
+  // Some servers have streams, but no COMMAND INFO.
+  if (isUnknownCommand(reply)) return
+  if (reply instanceof RedisError) throw reply
+  const [known] = listOf(reply)
+  if (known === null || listOf(known).length === 0) throw unsupported(where, texts, 'a server without streams')
 }
 
 export function isUnknownCommand(error: unknown): boolean {
   return error instanceof RedisError && /unknown (redis )?(sub)?command/i.test(error.message)
 }
 
-export function unsupported(where: string, { needs }: Stakes, what: string): WaybillError {
+export function unsupported(where: string, { needs }: DurabilityTexts, what: string): WaybillError {
   return new WaybillError(
     'UNSUPPORTED_SERVER',
     `${where}: this is ${what}; ${needs} Redis 5 or later (6.0 is what is tested), or a compatible server`,
@@ -124,7 +127,7 @@ export function unsupported(where: string, { needs }: Stakes, what: string): Way
 function dangers(
   facts: ReadonlyMap<string, string>,
   { replicas }: Durability,
-  { evicted, accepted }: Stakes,
+  { evicted, accepted }: DurabilityTexts,
 ): string[] {
   const problems: string[] = []
   const policy = facts.get('maxmemory_policy')

@@ -2,10 +2,10 @@ import { createHash } from 'node:crypto'
 import { systemClock, Unavailable, withDeadline } from '../../core/index.ts'
 import {
   type CommandOptions,
-  type ConnectOptions,
   isKind,
   type RedisArg,
   type RedisConnection,
+  type RedisConnectOptions,
   RedisError,
   type RedisReply,
   type RedisScript,
@@ -27,22 +27,22 @@ export function redisScript(name: string, text: string): RedisScript {
   return { name, text, sha: createHash('sha1').update(text).digest('hex') }
 }
 
-export function connectionOf(raw: RawRedis, options: ConnectOptions): RedisConnection {
-  return new Connection(raw, options.timeout)
+export function connectionOf(raw: RawRedis, options: RedisConnectOptions): RedisConnection {
+  return new TimedConnection(raw, options.timeout)
 }
 
-/** To connect takes several answers, and drivers wait for them for ever. */
+/** To connect takes several replies, and drivers wait for them for ever. */
 const SHORTEST_CONNECT = 5000
 
-/** What `connecting` answers, unless a server takes the connection and then says nothing. Whoever calls closes it then. */
-export function openedInTime<T>(connecting: Promise<T>, { timeout }: ConnectOptions): Promise<T> {
+/** What `connecting` returns, unless a server takes the connection and then says nothing. Whoever calls closes it then. */
+export function openedInTime<T>(connecting: Promise<T>, { timeout }: RedisConnectOptions): Promise<T> {
   const limit = Math.max(timeout, SHORTEST_CONNECT)
   return withDeadline(connecting, limit, systemClock, () => {
-    throw new Unavailable(`Redis has not answered within ${limit} ms`)
+    throw new Unavailable(`Redis has not responded within ${limit} ms`)
   })
 }
 
-class Connection implements RedisConnection {
+class TimedConnection implements RedisConnection {
   readonly #raw: RawRedis
   readonly #timeout: number
   readonly #lost = new AbortController()
@@ -67,17 +67,17 @@ class Connection implements RedisConnection {
   ): Promise<readonly (RedisReply | RedisError)[]> {
     const key = options.key ?? keyOf(commands[0] ?? [])
     const replies = await this.#answer(() => this.#raw.sendAll(commands, key), options.timeout)
-    const answers = (replies as readonly unknown[]).map((reply) => {
+    const results = (replies as readonly unknown[]).map((reply) => {
       if (!(reply instanceof Error)) return reply as RedisReply
       const error = judged(reply)
       if (error instanceof RedisError) return error
       throw error
     })
     // Drivers follow a slot that has moved for single commands only, and learn from them where it is.
-    if (key !== undefined && answers.some((reply) => isKind(reply, 'MOVED'))) {
+    if (key !== undefined && results.some((reply) => isKind(reply, 'MOVED'))) {
       await this.command(['exists', key]).catch(() => {})
     }
-    return answers
+    return results
   }
 
   async script(script: RedisScript, keys: readonly string[], args: readonly RedisArg[]): Promise<RedisReply> {
@@ -99,7 +99,7 @@ class Connection implements RedisConnection {
     return new Promise((resolve, reject) => {
       if (this.#lost.signal.aborted) throw this.#lost.signal.reason
       const timer = setTimeout(() => {
-        const error = new Unavailable(`Redis has not answered within ${timeout} ms`)
+        const error = new Unavailable(`Redis has not responded within ${timeout} ms`)
         reject(error)
         // Its answer may still come, and would be taken for that of another command if we went on.
         this.#end(error)
@@ -134,10 +134,15 @@ function keyOf(args: readonly RedisArg[]): string | undefined {
   return key === undefined ? undefined : String(key)
 }
 
+const REDIRECTED =
+  /^Too many Cluster redirections\. Last error: (?:ReplyError: )?((?:TRYAGAIN|MOVED|ASK|CLUSTERDOWN)\b.*)/
+
 /** Refusals begin with a word in capitals, with every driver. Drivers attach the arguments to them; those stay out. */
 function judged(error: unknown): Error {
   if (error instanceof RedisError || error instanceof Unavailable) return error
-  const message = error instanceof Error ? error.message : String(error)
+  const said = error instanceof Error ? error.message : String(error)
+  // ioredis asks again for a while, and then quotes the refusal: nothing was done.
+  const message = REDIRECTED.exec(said)?.[1] ?? said
   if (/^-?[A-Z][A-Z0-9]+( |$)/.test(message)) return new RedisError(message)
   return new Unavailable(`the connection to Redis failed: ${message}`, { cause: error })
 }

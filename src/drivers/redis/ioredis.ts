@@ -1,6 +1,7 @@
 import { has } from '../has.ts'
 import { connectionOf, openedInTime, type RawRedis } from './connection.ts'
-import type { ConnectOptions, RedisArg, RedisClient, RedisConnection } from './redis.ts'
+import type { RedisArg, RedisClient, RedisConnection, RedisConnectOptions } from './redis.ts'
+import { type Address, addressIn, serverOf } from './server.ts'
 
 /** What is called of ioredis: a client (also one found through Sentinel) and a cluster. */
 interface IoCommands {
@@ -18,12 +19,19 @@ interface IoPipeline {
 }
 
 interface IoRedis extends IoCommands {
-  readonly options: { readonly keyPrefix?: string }
+  readonly options: Address & {
+    readonly keyPrefix?: string
+    readonly db?: number
+    readonly sentinels?: readonly Address[] | null
+    readonly name?: string
+  }
   duplicate(override: object): IoCommands
 }
 
 interface IoCluster extends IoCommands {
   readonly isCluster: true
+  /** Not of its public face. */
+  readonly startupNodes?: readonly unknown[]
   readonly options: { readonly keyPrefix?: string; readonly redisOptions?: object }
   duplicate(nodes: readonly never[], override: object): IoCommands
 }
@@ -34,7 +42,7 @@ export function isIoRedis(given: unknown): given is IoRedis | IoCluster {
 
 /**
  * Settings that matter to us, whatever the client has. `autoResendUnfulfilledCommands` and reconnecting would send a
- * command a second time whose answer was lost: every XADD among them a duplicate that nobody is told of.
+ * command a second time whose answer was lost: every XADD among them a duplicate that goes unnoticed.
  */
 const OURS = {
   lazyConnect: true,
@@ -72,7 +80,8 @@ export function ioRedis(given: IoRedis | IoCluster): RedisClient {
     driver: 'ioredis',
     cluster,
     keyPrefix: given.options.keyPrefix ?? '',
-    async connect(options: ConnectOptions): Promise<RedisConnection> {
+    server: cluster ? serverOf(((given as IoCluster).startupNodes ?? []).map(addressIn)) : addressOf(given as IoRedis),
+    async connect(options: RedisConnectOptions): Promise<RedisConnection> {
       const name = options.name === undefined ? {} : { connectionName: options.name }
       const client = cluster
         ? (given as IoCluster).duplicate([], {
@@ -85,6 +94,7 @@ export function ioRedis(given: IoRedis | IoCluster): RedisClient {
         last = error
       })
       try {
+        // The end of the client may come without an end of `connect`.
         await openedInTime(Promise.race([client.connect(), ended(client)]), options)
       } catch (error) {
         client.disconnect()
@@ -97,6 +107,11 @@ export function ioRedis(given: IoRedis | IoCluster): RedisClient {
       )
     },
   }
+}
+
+function addressOf({ options: { db = 0, sentinels, name, host, port, path } }: IoRedis): string | undefined {
+  if (sentinels) return serverOf(sentinels, `${name} ${db}`)
+  return serverOf([{ ...(host && { host }), ...(port && { port }), ...(path && { path }) }], String(db))
 }
 
 /** A cluster that is down ends its client, and leaves whoever waits for the connection waiting. */

@@ -2,14 +2,15 @@ import { Unavailable, warnOnce } from '../../core/index.ts'
 import { has } from '../has.ts'
 import { connectionOf, openedInTime, type RawRedis } from './connection.ts'
 import {
-  type ConnectOptions,
   listOf,
   type RedisArg,
   type RedisClient,
   type RedisConnection,
+  type RedisConnectOptions,
   RedisError,
   textOf,
 } from './redis.ts'
+import { type Address, addressIn, serverOf } from './server.ts'
 import { slotOf } from './slot.ts'
 
 /** What is called of node-redis: a client, a cluster, and the master that sentinels name. */
@@ -26,7 +27,7 @@ interface SendOptions {
 }
 
 interface NodeClient extends NodeCommon {
-  readonly options?: { readonly keyPrefix?: string; readonly socket?: object }
+  readonly options?: { readonly keyPrefix?: string; readonly socket?: Address; readonly database?: number }
   readonly isOpen: boolean
   duplicate(override: object): NodeClient
   sendCommand(args: readonly RedisArg[], options: SendOptions): Promise<unknown>
@@ -35,7 +36,11 @@ interface NodeClient extends NodeCommon {
 interface NodeCluster extends NodeCommon {
   readonly slots: readonly { readonly master: object }[]
   /** Not of its public face. Without it the user's settings of nodes are used as they are. */
-  readonly _options?: { readonly keyPrefix?: string; readonly defaults?: object }
+  readonly _options?: {
+    readonly keyPrefix?: string
+    readonly defaults?: object
+    readonly rootNodes?: readonly { readonly url?: string; readonly socket?: Address }[]
+  }
   readonly _keyPrefix?: string
   duplicate(override: object): NodeCluster
   nodeClient(node: object): Promise<NodeClient>
@@ -98,7 +103,8 @@ function nodeClient(given: NodeClient): RedisClient {
     driver: 'node-redis',
     cluster: false,
     keyPrefix: given.options?.keyPrefix ?? '',
-    async connect(options: ConnectOptions): Promise<RedisConnection> {
+    server: serverOf([given.options?.socket ?? {}], String(given.options?.database ?? 0)),
+    async connect(options: RedisConnectOptions): Promise<RedisConnection> {
       const socket = { ...given.options?.socket, reconnectStrategy: false }
       const client = given.duplicate({ ...OURS, ...named(options), socket })
       const end = await opened(client, options)
@@ -115,7 +121,8 @@ function nodeCluster(given: NodeCluster): RedisClient {
     driver: 'node-redis',
     cluster: true,
     keyPrefix: prefixOf(given, given._options !== undefined || '_keyPrefix' in given),
-    async connect(options: ConnectOptions): Promise<RedisConnection> {
+    server: serverOf((given._options?.rootNodes ?? []).map(({ url, socket }) => addressIn(url ?? socket))),
+    async connect(options: RedisConnectOptions): Promise<RedisConnection> {
       const { RESP, maintNotifications, disableOfflineQueue } = OURS
       // What its nodes are given in any case, such as a password, must be in the new settings too.
       const theirs = given._options
@@ -152,7 +159,7 @@ function nodeSentinel(given: NodeSentinel): RedisClient {
     driver: 'node-redis',
     cluster: false,
     keyPrefix: prefixOf(given, '_keyPrefix' in given),
-    async connect(options: ConnectOptions): Promise<RedisConnection> {
+    async connect(options: RedisConnectOptions): Promise<RedisConnection> {
       const once = { maxCommandRediscovers: 0, scanInterval: 0 }
       const pool = { masterPoolSize: 1, replicaPoolSize: 0, reserveClient: false, clientSideCache: undefined }
       const sentinel = given.duplicate({ ...once, ...pool, RESP: 2, keyPrefix: undefined })
@@ -173,7 +180,7 @@ function nodeSentinel(given: NodeSentinel): RedisClient {
  * The sentinel's own client, which has one connection to the master and repeats nothing (`maxCommandRediscovers`). It
  * would heal by itself; here it has ended with the first command that was not answered, or when the master changes.
  */
-async function throughSentinel(sentinel: NodeSentinel, options: ConnectOptions): Promise<RedisConnection> {
+async function throughSentinel(sentinel: NodeSentinel, options: RedisConnectOptions): Promise<RedisConnection> {
   const onEnd = await opened(sentinel, options)
   let tell: (reason?: unknown) => void = () => {}
   sentinel.on('topology-change', ({ type }: { type?: string }) => {
@@ -203,9 +210,9 @@ function isReply(error: unknown): boolean {
 }
 
 /** Which prefix a client puts before keys is not of its public face everywhere. */
-function prefixOf(given: NodeCluster | NodeSentinel, told: boolean): string {
-  if (told) return given._keyPrefix ?? ('_options' in given ? given._options?.keyPrefix : undefined) ?? ''
-  warnOnce('node-redis', 'this version does not tell its keyPrefix: keys are used as they are named, without one')
+function prefixOf(given: NodeCluster | NodeSentinel, exposed: boolean): string {
+  if (exposed) return given._keyPrefix ?? ('_options' in given ? given._options?.keyPrefix : undefined) ?? ''
+  warnOnce('node-redis', 'this version does not expose its keyPrefix: keys are used as they are named, without one')
   return ''
 }
 
@@ -219,7 +226,7 @@ async function master(connection: RedisConnection): Promise<RedisConnection> {
 
 type OnEnd = RawRedis['onEnd']
 
-async function opened(client: NodeCommon, options: ConnectOptions): Promise<OnEnd> {
+async function opened(client: NodeCommon, options: RedisConnectOptions): Promise<OnEnd> {
   let last: unknown
   let ended = false
   let tell: (reason?: unknown) => void = () => {
@@ -270,6 +277,6 @@ function destroy(client: NodeCommon): void {
   void (async () => client.destroy())().catch(() => {})
 }
 
-function named({ name }: ConnectOptions): { name?: string } {
+function named({ name }: RedisConnectOptions): { name?: string } {
   return name === undefined ? {} : { name }
 }

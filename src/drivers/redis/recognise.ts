@@ -7,7 +7,7 @@ import type { RedisClient } from './redis.ts'
 /** A client of ioredis (standalone, Sentinel, Cluster) or node-redis (client, Sentinel, cluster), or one of your own making. */
 export type RedisLike = RedisClient | object
 
-/** Which driver a client belongs to is told by its methods: nothing is imported to ask. */
+/** Which driver a client belongs to is seen from its methods: nothing is imported to ask. */
 export function redisOf(given: RedisLike): RedisClient {
   if (isIoRedis(given)) return ioRedis(given)
   if (isNodeRedis(given)) return nodeRedis(given)

@@ -1,26 +1,26 @@
 import { onAbort, Unavailable, WaybillError } from '../../core/index.ts'
 import {
   type CommandOptions,
-  type ConnectOptions,
   isWrongServer,
   type RedisArg,
   type RedisClient,
   type RedisCommands,
   type RedisConnection,
+  type RedisConnectOptions,
   RedisError,
   type RedisReply,
   type RedisScript,
 } from './redis.ts'
-import { type Copies, copiedScript } from './wait.ts'
+import { type ReplicaAcks, replicatedScript } from './wait.ts'
 
 /** A connection that is opened when it is needed, and again when it was lost. What was under way then is not repeated. */
 export class ReconnectingRedis implements RedisCommands {
   readonly #client: RedisClient
-  readonly #options: ConnectOptions
+  readonly #options: RedisConnectOptions
   #connecting: Promise<RedisConnection> | undefined
   #closed = false
 
-  constructor(client: RedisClient, options: ConnectOptions) {
+  constructor(client: RedisClient, options: RedisConnectOptions) {
     this.#client = client
     this.#options = options
   }
@@ -41,8 +41,13 @@ export class ReconnectingRedis implements RedisCommands {
   }
 
   /** The same, and so many replicas must have what it wrote. */
-  copied(script: RedisScript, keys: readonly [string, ...string[]], args: readonly RedisArg[], copies: Copies) {
-    return this.#use((connection) => copiedScript(connection, script, keys, args, copies))
+  replicated(
+    script: RedisScript,
+    keys: readonly [string, ...string[]],
+    args: readonly RedisArg[],
+    replicaAcks: ReplicaAcks,
+  ) {
+    return this.#use((connection) => replicatedScript(connection, script, keys, args, replicaAcks))
   }
 
   /** One connection for several commands that must share it. */

@@ -43,7 +43,7 @@ export interface RedisConnection extends RedisCommands {
   close(): Promise<void>
 }
 
-export interface ConnectOptions {
+export interface RedisConnectOptions {
   /** How it is called in CLIENT LIST. */
   readonly name?: string
   /** How long a command may take, in milliseconds, before the connection counts as lost. */
@@ -56,7 +56,9 @@ export interface RedisClient {
   readonly cluster: boolean
   /** What the client puts before every key. Ours do not; whoever names keys does. */
   readonly keyPrefix: string
-  connect(options: ConnectOptions): Promise<RedisConnection>
+  /** Which server, or servers that know each other, it connects to; absent where that is not known. */
+  readonly server?: string | undefined
+  connect(options: RedisConnectOptions): Promise<RedisConnection>
 }
 
 /** What the server answered instead of doing it. `kind` is the first word: `WRONGTYPE`, `NOGROUP`, `OOM`, … */
@@ -99,7 +101,7 @@ export function isServerTrouble(error: unknown): boolean {
 /** The server is not the one to talk to any more: somebody else is master now, or it has just begun. */
 export function isWrongServer(error: unknown): boolean {
   if (!(error instanceof RedisError)) return false
-  // UNBLOCKED says that what was waited for is gone, or that a master became a replica; only the text tells.
+  // UNBLOCKED says that what was waited for is gone, or that a master became a replica; only the text differs.
   if (error.kind === 'UNBLOCKED') return /state changed/.test(error.message)
   return /^(READONLY|MASTERDOWN|LOADING|CLUSTERDOWN)$/.test(error.kind)
 }

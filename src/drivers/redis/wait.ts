@@ -9,7 +9,7 @@ import {
   type RedisScript,
 } from './redis.ts'
 
-export interface Copies {
+export interface ReplicaAcks {
   /** How many replicas must have what was written. */
   readonly replicas: number
   /** How long they may take, in milliseconds. */
@@ -20,18 +20,18 @@ export interface Copies {
 const SLACK = 10_000
 
 /**
- * Runs a script, and answers when so many replicas have what it wrote; otherwise rejects with `Unavailable`. The writes
+ * Runs a script, and resolves when so many replicas have what it wrote; otherwise rejects with `Unavailable`. The writes
  * are there all the same, so whoever repeats them must bear two.
  *
- * WAIT is about the writes of its own connection and, asked on another, answers at once that all is well. So both go to
+ * WAIT is about the writes of its own connection and, asked on another, replies at once that all is well. So both go to
  * one node in one go. Inside a script or MULTI it would not wait at all.
  */
-export async function copiedScript(
+export async function replicatedScript(
   redis: RedisConnection,
   script: RedisScript,
   keys: readonly [string, ...string[]],
   args: readonly RedisArg[],
-  { replicas, within }: Copies,
+  { replicas, within }: ReplicaAcks,
 ): Promise<RedisReply> {
   if (replicas === 0) return await redis.script(script, keys, args)
   const rest = [String(keys.length), ...keys, ...args]
@@ -46,14 +46,14 @@ export async function copiedScript(
         timeout: within + SLACK,
       },
     )
-  let [reply, copies] = await run(['evalsha', script.sha])
-  if (isKind(reply, 'NOSCRIPT')) [reply, copies] = await run(['eval', script.text])
+  let [reply, replicaAcks] = await run(['evalsha', script.sha])
+  if (isKind(reply, 'NOSCRIPT')) [reply, replicaAcks] = await run(['eval', script.text])
   if (reply instanceof RedisError) throw reply
-  if (copies instanceof RedisError) {
+  if (replicaAcks instanceof RedisError) {
     // A replica refuses it: since when this server is one, and what it still accepted before, nobody knows.
     await redis.close()
-    throw new Unavailable(`the replicas cannot be asked: ${copies.message}`, { cause: copies })
+    throw new Unavailable(`the replicas cannot be asked: ${replicaAcks.message}`, { cause: replicaAcks })
   }
-  if (numberOf(copies) >= replicas) return reply!
-  throw new Unavailable(`${numberOf(copies)} of ${replicas} replicas have it after ${within} ms`)
+  if (numberOf(replicaAcks) >= replicas) return reply!
+  throw new Unavailable(`${numberOf(replicaAcks)} of ${replicas} replicas have it after ${within} ms`)
 }

@@ -46,7 +46,7 @@ export function limited(sql: Sql, ms: number): Sql {
 }
 
 function noAnswer(ms: number): Unavailable {
-  return new Unavailable(`PostgreSQL has not answered for ${ms} ms; the connection is given up`)
+  return new Unavailable(`PostgreSQL has not responded for ${ms} ms; the connection is given up`)
 }
 
 /** One statement after the other: pg queues them itself, but means to stop doing so. */
@@ -74,7 +74,7 @@ export class Turns {
 
 const ignore = (): void => {}
 
-/** Tells every listener once that the connection broke, also one that asks afterwards. */
+/** Notifies every listener once that the connection broke, also one that is added afterwards. */
 export class Loss {
   #listeners: ((error: unknown) => void)[] | undefined = []
   #error: unknown
@@ -88,7 +88,7 @@ export class Loss {
     if (this.happened) throw new Unavailable('the connection to PostgreSQL is lost', { cause: this.#error })
   }
 
-  tell(error: unknown): void {
+  report(error: unknown): void {
     const listeners = this.#listeners
     if (listeners === undefined) return
     this.#listeners = undefined
@@ -109,7 +109,7 @@ export class Loss {
     })
   }
 
-  /** It was given back: nothing more is sent on it, and nobody need be told. */
+  /** It was given back: nothing more is sent on it, and listeners are not notified. */
   close(): void {
     this.#listeners = undefined
     this.#error ??= new WaybillError('RELEASED', 'this connection was released')
@@ -145,7 +145,7 @@ export function cellOf(text: string, type: number): Cell {
   return type === BYTEA && text.startsWith('\\x') ? Buffer.from(text.slice(2), 'hex') : text
 }
 
-/** A pooler answers for a server process that is not the one a session was promised. */
+/** A pooler responds for a server process that is not the one a session was promised. */
 export const POOLED =
   'LISTEN does not work behind a pooler, which gives each transaction another session; use a direct connection'
 

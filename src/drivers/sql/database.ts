@@ -15,7 +15,7 @@ export interface PoolOf<Tx> {
 }
 
 export interface SqlRootOf<Tx> extends Pick<PostgresJsRoot, 'unsafe'> {
-  // biome-ignore lint/suspicious/noExplicitAny: what `begin` answers is not looked at.
+  // biome-ignore lint/suspicious/noExplicitAny: what `begin` returns is not looked at.
   begin(fn: (tx: Tx) => any): Promise<any>
   // biome-ignore lint/suspicious/noExplicitAny: the form with options, which is not called.
   begin(options: string, fn: (tx: Tx) => any): Promise<any>
@@ -29,9 +29,7 @@ export interface EmbeddedOf<Tx> extends Pick<PgliteRoot, 'closed'> {
 export type DatabaseLike<Tx = never> = PoolOf<Tx> | SqlRootOf<Tx> | EmbeddedOf<Tx>
 
 /** The database behind the client that was handed over; `within` is how long a statement of ours may take. */
-export function databaseOf<Tx>(given: PoolOf<Tx>, within?: number): Database<Tx>
-export function databaseOf<Tx>(given: SqlRootOf<Tx>, within?: number): Database<Tx>
-export function databaseOf<Tx>(given: EmbeddedOf<Tx>, within?: number): Database<Tx>
+export function databaseOf<Tx>(given: DatabaseLike<Tx>, within?: number): Database<Tx>
 export function databaseOf(given: unknown, within?: number): Database
 export function databaseOf(given: unknown, within?: number): Database {
   if (isPgPool(given)) return new PgDatabase(given, within) as unknown as Database

@@ -2,7 +2,7 @@ import { has } from '../has.ts'
 import type { Sql, SqlValue } from './sql.ts'
 
 /**
- * What other libraries call a database or a connection, told by its properties: none of it is imported. Each has a method
+ * What other libraries call a database or a connection, known by its properties: none is imported. Each has a method
  * that runs SQL outside of any transaction, so that an event written through it would not be undone with the rest.
  */
 export interface NotATransaction {

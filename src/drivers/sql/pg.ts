@@ -15,18 +15,18 @@ import {
 } from './connection.ts'
 import { answersAtOnce, type PgClient, type PgPool, type PgQuery, type PgResult, pgResult } from './pg-shapes.ts'
 import { fromPool, keepAlive, poolSize } from './pool.ts'
-import type { Cell, Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
+import type { Cell, Connection, Database, SqlConnectOptions, SqlResult, SqlValue } from './sql.ts'
 import {
   cannotBegin,
   commitUnknown,
   endedInside,
   Failures,
-  Guard,
   gaveUp,
   guarded,
   isStatementError,
   keepOriginal,
   rolledBack,
+  TransactionGuard,
 } from './transaction.ts'
 
 /** Leaves every column as the text the server sent. */
@@ -41,15 +41,15 @@ export class PgConnection implements Connection {
   readonly #timeout: number | undefined
   readonly #loss = new Loss()
   readonly #turns = new Turns()
-  readonly #onError = (error: unknown): void => this.#loss.tell(error)
-  readonly #onEnd = (): void => this.#loss.tell(new Error('PostgreSQL closed the connection'))
+  readonly #onError = (error: unknown): void => this.#loss.report(error)
+  readonly #onEnd = (): void => this.#loss.report(new Error('PostgreSQL closed the connection'))
   readonly #channels = new Map<string, () => void>()
   #touched = false
   #released = false
 
   static async open(
     client: PgClient,
-    options: ConnectOptions,
+    options: SqlConnectOptions,
     giveBack: (broken: boolean) => void,
   ): Promise<PgConnection> {
     try {
@@ -65,7 +65,12 @@ export class PgConnection implements Connection {
     }
   }
 
-  private constructor(client: PgClient, options: ConnectOptions, giveBack: (broken: boolean) => void, pooled: boolean) {
+  private constructor(
+    client: PgClient,
+    options: SqlConnectOptions,
+    giveBack: (broken: boolean) => void,
+    pooled: boolean,
+  ) {
     this.#client = client
     this.#giveBack = giveBack
     this.pooled = pooled
@@ -171,13 +176,21 @@ export class PgDatabase implements Database<PgClient> {
   }
 
   prepared(name: string, text: string, values: readonly SqlValue[]): Promise<SqlResult> {
-    const query = { text, values: values as unknown[] }
+    return this.#prepared(name, { text, values: values as unknown[] })
+  }
+
+  async read(name: string, text: string, values: readonly SqlValue[]): Promise<readonly (readonly Cell[])[]> {
+    const query: PgQuery = { text, values: values as unknown[], rowMode: 'array', types: asText }
+    return (await this.#prepared(name, query)).rows as unknown as Cell[][]
+  }
+
+  #prepared(name: string, query: PgQuery): Promise<SqlResult> {
     return this.#query(async (client) =>
-      client.query((await this.#isPooled(client)) ? query : { ...query, name: statementName(name, text) }),
+      client.query((await this.#isPooled(client)) ? query : { ...query, name: statementName(name, query.text) }),
     )
   }
 
-  /** A pooler answers for a server process that is not the one it named at first. Asked once. */
+  /** A pooler responds for a server process that is not the one it named at first. Asked once. */
   async #isPooled(client: PgClient): Promise<boolean> {
     if (this.#pooled !== undefined) return this.#pooled
     const [row] = (await client.query('SELECT pg_backend_pid() AS pid')).rows as { pid: number }[]
@@ -197,14 +210,14 @@ export class PgDatabase implements Database<PgClient> {
     }
   }
 
-  async connect(options: ConnectOptions): Promise<Connection> {
+  async connect(options: SqlConnectOptions): Promise<Connection> {
     const client = await checkOut(this.#pool, options.timeout, undefined)
     return PgConnection.open(client, options, (broken) => giveBack(client, broken))
   }
 
   async transaction<T>(fn: (tx: PgClient) => Promise<T>, signal?: AbortSignal): Promise<T> {
     const client = await begin(this.#pool, signal)
-    const guard = new Guard()
+    const guard = new TransactionGuard()
     const turns = new Turns()
     const failures = new Failures()
     client.on('error', failures.lost)
@@ -212,9 +225,9 @@ export class PgDatabase implements Database<PgClient> {
     try {
       value = await fn(transactionClient(client, guard, turns, failures))
     } catch (error) {
-      const told = signal?.aborted === true
-      guard.end(told ? gaveUp() : undefined)
-      if (told) this.#discard(client, turns)
+      const aborted = signal?.aborted === true
+      guard.end(aborted ? gaveUp() : undefined)
+      if (aborted) this.#discard(client, turns)
       else await this.#rollback(client, turns, error)
       throw failures.verdict(error)
     } finally {
@@ -260,7 +273,7 @@ export class PgDatabase implements Database<PgClient> {
     if (busy) this.#endBackend(processID, port).catch(ignore)
   }
 
-  /** Behind a pooler the number is not the server's. Our port tells; or, where pg does not, whether there is a pooler. */
+  /** Behind a pooler the pid is not the server's: our port must match too or, where it is unknown, there be no pooler. */
   async #endBackend(pid: number, port: number | undefined): Promise<void> {
     if (port !== undefined) await this.#pool.query(END_BACKEND, [pid, port])
     else await this.#query(async (client) => client.query(END_UNPOOLED, [(await this.#isPooled(client)) ? null : pid]))
@@ -297,7 +310,7 @@ async function begin(pool: PgPool, signal: AbortSignal | undefined): Promise<PgC
   try {
     const begun = answered(client.query('BEGIN'), ANSWER_WITHIN, () => {})
     await untilAborted<unknown>(begun, signal, () => {
-      throw new Unavailable('PostgreSQL has not answered BEGIN in time')
+      throw new Unavailable('PostgreSQL has not responded to BEGIN in time')
     })
     return client
   } catch (error) {
@@ -306,7 +319,7 @@ async function begin(pool: PgPool, signal: AbortSignal | undefined): Promise<PgC
   }
 }
 
-/** PostgreSQL answers the COMMIT of an aborted transaction with ROLLBACK, and with no error. */
+/** PostgreSQL replies to the COMMIT of an aborted transaction with ROLLBACK, and with no error. */
 async function commit(client: PgClient, turns: Turns, failures: Failures): Promise<void> {
   if (client.getTransactionStatus?.() === 'I') {
     giveBack(client, false)
@@ -330,7 +343,7 @@ async function commit(client: PgClient, turns: Turns, failures: Failures): Promi
   if (tag !== 'COMMIT') throw rolledBack(failures.last)
 }
 
-function transactionClient(client: PgClient, guard: Guard, turns: Turns, failures: Failures): PgClient {
+function transactionClient(client: PgClient, guard: TransactionGuard, turns: Turns, failures: Failures): PgClient {
   const send = async (args: [string, unknown[]?]) => {
     guard.check()
     return failures.watch(turns.run(() => client.query(...args)))

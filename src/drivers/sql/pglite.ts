@@ -1,6 +1,6 @@
 import { answered, cellOf, channelName, Loss, STATEMENT_WITHIN } from './connection.ts'
 import { fromPool } from './pool.ts'
-import type { Cell, Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
+import type { Cell, Connection, Database, SqlConnectOptions, SqlResult, SqlValue } from './sql.ts'
 import { cannotBegin, endedInside, Failures, guarded, IN_FAILED_TRANSACTION, rolledBack } from './transaction.ts'
 
 /** What is called of PGlite. */
@@ -41,6 +41,7 @@ export class PgliteDatabase implements Database<PgliteTransaction> {
   readonly poolName = 'PGlite'
   readonly within: number
   readonly #db: PgliteRoot
+  #options: PgliteOptions | undefined
 
   constructor(db: PgliteRoot, within = STATEMENT_WITHIN) {
     this.#db = db
@@ -59,7 +60,12 @@ export class PgliteDatabase implements Database<PgliteTransaction> {
     return this.query(text, values)
   }
 
-  async connect(options: ConnectOptions): Promise<Connection> {
+  async read(_name: string, text: string, values: readonly SqlValue[]): Promise<readonly (readonly Cell[])[]> {
+    this.#options ??= { rowMode: 'array', parsers: asText(this.#db) }
+    return (await this.#db.query(text, values as unknown[], this.#options)).rows as Cell[][]
+  }
+
+  async connect(options: SqlConnectOptions): Promise<Connection> {
     await answered(this.#db.query('SELECT 1'), options.timeout, () => {})
     return new PgliteConnection(this.#db, options.timeout)
   }
@@ -83,6 +89,7 @@ export class PgliteDatabase implements Database<PgliteTransaction> {
         await refuseAborted(tx, failures)
         return value
       })
+      // Begun, or over before it could begin. Both promises are of this transaction alone.
       const begins = Promise.race([started, whole.then(ignore)])
       await fromPool(
         begins,
@@ -116,12 +123,12 @@ async function refuseAborted(tx: PgliteTransaction, failures: Failures): Promise
   }
 }
 
-type Send = (...args: unknown[]) => Promise<unknown>
+type SendQuery = (...args: unknown[]) => Promise<unknown>
 
 function watched(tx: PgliteTransaction, failures: Failures): PgliteTransaction {
-  const methods = tx as unknown as Record<string, Send>
+  const methods = tx as unknown as Record<string, SendQuery>
   const watch =
-    (name: string): Send =>
+    (name: string): SendQuery =>
     (...args) =>
       failures.watch(methods[name]!(...args))
   return guarded(tx, { query: watch('query'), sql: watch('sql'), exec: watch('exec') })
@@ -164,7 +171,7 @@ class PgliteConnection implements Connection {
     const name = channelName(channel)
     const heard = () => onNotify()
     await this.#db.listen(name, heard)
-    // The function that listen() answers forgets the quotes, and with them the case.
+    // The function that listen() returns forgets the quotes, and with them the case.
     this.#unlisten.push(() => this.#db.unlisten(name, heard))
   }
 
@@ -184,7 +191,7 @@ class PgliteConnection implements Connection {
     try {
       return await answered(this.#db.query(text, values as unknown[], options), this.#timeout, () => {})
     } catch (error) {
-      if (this.#db.closed) this.#loss.tell(error)
+      if (this.#db.closed) this.#loss.report(error)
       throw error
     }
   }

@@ -12,12 +12,12 @@ export function poolSize(pool: { readonly options?: { readonly max?: unknown } }
 export interface PoolState {
   readonly name: string
   readonly size: number | undefined
-  /** Those that are in use or being opened, where the pool tells. */
+  /** Those that are in use or being opened, where the pool reports it. */
   readonly taken: number | undefined
 }
 
 /**
- * A connection of the pool, or the reason why there is none: after `ms`, or when whoever needs it is told to give up.
+ * A connection of the pool, or the reason why there is none: after `ms`, or when whoever needs it is asked to stop.
  * That is nobody's fault, so it is `Unavailable`, and it names the pool where that may be the cause.
  */
 export function fromPool<T>(
@@ -43,7 +43,7 @@ function noneFree({ name, size, taken }: PoolState, ms: number): Unavailable {
   const waited = `${Math.round(ms)} ms`
   if (taken !== undefined && size !== undefined && taken < size) {
     return new Unavailable(
-      `PostgreSQL has not answered a new connection for ${waited}; ${taken} of ${size} of ${name} are open`,
+      `PostgreSQL has not accepted a new connection for ${waited}; ${taken} of ${size} of ${name} are open`,
     )
   }
   const number = size === undefined ? 'all its connections' : `all ${size} connections (max: ${size})`

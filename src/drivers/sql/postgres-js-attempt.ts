@@ -7,16 +7,16 @@ import {
   commitUnknown,
   endedInside,
   Failures,
-  Guard,
   gaveUp,
   guarded,
   isConnectionError,
   isStatementError,
   keepOriginal,
   rolledBack,
+  TransactionGuard,
 } from './transaction.ts'
 
-type Work<R> = (tx: PostgresJsTransaction) => Promise<R>
+type TransactionWork<R> = (tx: PostgresJsTransaction) => Promise<R>
 
 /**
  * One `sql.begin()`. When the connection breaks, postgres.js rejects the whole at once; but when the function ends it
@@ -27,9 +27,9 @@ type Work<R> = (tx: PostgresJsTransaction) => Promise<R>
  * rejects with its error: that is how a caught error shows here.
  */
 export class PostgresJsAttempt<T> {
-  readonly #fn: Work<T>
+  readonly #fn: TransactionWork<T>
   readonly #signal: AbortSignal | undefined
-  readonly #guard = new Guard()
+  readonly #guard = new TransactionGuard()
   readonly #failures = new Failures()
   /** Statements that have no answer yet. */
   readonly #underWay = new Set<PostgresJsSent>()
@@ -39,7 +39,7 @@ export class PostgresJsAttempt<T> {
   #rejected = false
   #statementFailed = false
 
-  constructor(fn: Work<T>, signal: AbortSignal | undefined) {
+  constructor(fn: TransactionWork<T>, signal: AbortSignal | undefined) {
     this.#fn = fn
     this.#signal = signal
   }
@@ -55,11 +55,11 @@ export class PostgresJsAttempt<T> {
       throw cannotBegin(error)
     }
     const outcome = await this.#outcome!
-    const told = 'error' in outcome && this.#signal?.aborted === true
-    this.#guard.end(told ? gaveUp() : undefined)
+    const aborted = 'error' in outcome && this.#signal?.aborted === true
+    this.#guard.end(aborted ? gaveUp() : undefined)
     if ('error' in outcome) {
       const rolledBack = this.#rollback(outcome.error)
-      if (!told) await rolledBack
+      if (!aborted) await rolledBack
       throw this.#failures.verdict(outcome.error)
     }
     try {
@@ -105,7 +105,7 @@ export class PostgresJsAttempt<T> {
     return fromPool(begun, limits, () => pool, ignore, giveUp)
   }
 
-  readonly #record: Work<T> = (tx) => {
+  readonly #record: TransactionWork<T> = (tx) => {
     const work = (async () => this.#fn(tx))()
     this.#outcome = work.then(
       (value) => ({ value }),
@@ -114,7 +114,7 @@ export class PostgresJsAttempt<T> {
     return work
   }
 
-  async #scope<R>(tx: PostgresJsTransaction, fn: Work<R>): Promise<R> {
+  async #scope<R>(tx: PostgresJsTransaction, fn: TransactionWork<R>): Promise<R> {
     try {
       const value = await fn(this.#inside(tx))
       if (this.#statementFailed) await untilClosed()
@@ -140,8 +140,8 @@ export class PostgresJsAttempt<T> {
           this.#check(args[0])
           return send(tx.unsafe(...args))
         },
-        savepoint: (...args: [string, Work<unknown>] | [Work<unknown>]) => {
-          const fn = args.at(-1) as Work<unknown>
+        savepoint: (...args: [string, TransactionWork<unknown>] | [TransactionWork<unknown>]) => {
+          const fn = args.at(-1) as TransactionWork<unknown>
           return tx.savepoint(...args.slice(0, -1), (inner: PostgresJsTransaction) => this.#scope(inner, fn))
         },
       },
@@ -183,7 +183,7 @@ function verdict(error: unknown): unknown {
   return (error as { query?: unknown }).query === 'commit' ? error : rolledBack(error)
 }
 
-/** A connection that was reset fails its statement first and is closed two turns later; only then is its loss told. */
+/** A connection that was reset fails its statement first and is closed two turns later: its loss is reported then. */
 async function untilClosed(): Promise<void> {
   await new Promise(setImmediate)
   await new Promise(setImmediate)

@@ -1,7 +1,7 @@
 import { answered, cellOf, channelName, refuseListening } from './connection.ts'
 import { Reservation } from './postgres-js-reservation.ts'
-import { type PostgresJsRoot, postgresJsResult } from './postgres-js-shapes.ts'
-import type { Cell, Connection, ConnectOptions, SqlResult, SqlValue } from './sql.ts'
+import { type PostgresJsResult, type PostgresJsRoot, postgresJsResult } from './postgres-js-shapes.ts'
+import type { Cell, Connection, SqlConnectOptions, SqlResult, SqlValue } from './sql.ts'
 
 /** One reserved connection of postgres.js, kept for long. */
 export class PostgresJsConnection implements Connection {
@@ -14,7 +14,7 @@ export class PostgresJsConnection implements Connection {
   #touched = false
   #released = false
 
-  static async open(root: PostgresJsRoot, options: ConnectOptions): Promise<PostgresJsConnection> {
+  static async open(root: PostgresJsRoot, options: SqlConnectOptions): Promise<PostgresJsConnection> {
     const reserved = await Reservation.make(root, options.timeout)
     try {
       const result = await reserved.send('SELECT pg_backend_pid() AS pid', options.timeout)
@@ -29,7 +29,7 @@ export class PostgresJsConnection implements Connection {
     }
   }
 
-  private constructor(root: PostgresJsRoot, reserved: Reservation, options: ConnectOptions, pooled: boolean) {
+  private constructor(root: PostgresJsRoot, reserved: Reservation, options: SqlConnectOptions, pooled: boolean) {
     this.#root = root
     this.#reserved = reserved
     this.pooled = pooled
@@ -44,9 +44,7 @@ export class PostgresJsConnection implements Connection {
 
   async read(_name: string, text: string, values: readonly SqlValue[]): Promise<readonly (readonly Cell[])[]> {
     const query = this.#reserved.sql.unsafe(text, values as unknown[], { prepare: this.#prepare }).raw()
-    const result = await this.#reserved.wait(query, this.#timeout)
-    const types = (result.columns ?? []).map((column) => column.type)
-    return (result as unknown as (Uint8Array | null)[][]).map((row) => row.map((cell, i) => decode(cell, types[i]!)))
+    return cellsOf(await this.#reserved.wait(query, this.#timeout))
   }
 
   async run(_name: string, text: string, values: readonly SqlValue[]): Promise<number> {
@@ -82,6 +80,12 @@ export class PostgresJsConnection implements Connection {
     this.#touched = true
     await this.query("SELECT set_config('application_name', $1, false)", [name])
   }
+}
+
+/** The rows of a raw result. */
+export function cellsOf(result: PostgresJsResult): Cell[][] {
+  const types = (result.columns ?? []).map((column) => column.type)
+  return (result as unknown as (Uint8Array | null)[][]).map((row) => row.map((cell, i) => decode(cell, types[i]!)))
 }
 
 function decode(cell: Uint8Array | null, type: number): Cell {

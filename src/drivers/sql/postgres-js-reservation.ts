@@ -47,9 +47,9 @@ export class Reservation {
   async wait(query: PromiseLike<PostgresJsResult>, timeout: number | undefined): Promise<PostgresJsResult> {
     this.#loss.check()
     try {
-      return await answered(this.#loss.orElse(query), timeout, this.#tell)
+      return await answered(this.#loss.orElse(query), timeout, this.#lost)
     } catch (error) {
-      if (isConnectionError(error)) this.#tell(error)
+      if (isConnectionError(error)) this.#lost(error)
       throw error
     }
   }
@@ -72,11 +72,11 @@ export class Reservation {
     this.#loss.close()
   }
 
-  readonly #tell = (error: unknown): void => this.#loss.tell(error)
+  readonly #lost = (error: unknown): void => this.#loss.report(error)
 
   readonly #take = (inner: PostgresJsInner): boolean => {
     this.#inner = inner
-    inner.onclose = this.#tell
+    inner.onclose = this.#lost
     return true
   }
 }

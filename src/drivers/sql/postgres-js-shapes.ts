@@ -14,7 +14,7 @@ export interface PostgresJsQuery extends PromiseLike<PostgresJsResult> {
 
 export interface PostgresJsQueryOptions {
   prepare?: boolean
-  /** Not documented: called with the connection that is used. It tells of its loss, and can be closed. */
+  /** Not documented: called with the connection that is used. It reports its loss, and can be closed. */
   onexecute?: (connection: PostgresJsInner) => boolean
 }
 

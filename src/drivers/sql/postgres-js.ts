@@ -1,9 +1,9 @@
 import { answered, STATEMENT_WITHIN } from './connection.ts'
 import { poolSize } from './pool.ts'
 import { PostgresJsAttempt } from './postgres-js-attempt.ts'
-import { PostgresJsConnection } from './postgres-js-connection.ts'
+import { cellsOf, PostgresJsConnection } from './postgres-js-connection.ts'
 import { type PostgresJsRoot, type PostgresJsTransaction, postgresJsResult } from './postgres-js-shapes.ts'
-import type { Connection, ConnectOptions, Database, SqlResult, SqlValue } from './sql.ts'
+import type { Cell, Connection, Database, SqlConnectOptions, SqlResult, SqlValue } from './sql.ts'
 import { isConnectionError } from './transaction.ts'
 
 /** The `sql` of postgres.js. */
@@ -39,7 +39,13 @@ export class PostgresJsDatabase implements Database<PostgresJsTransaction> {
     return postgresJsResult(await answered(query, this.within, () => {}))
   }
 
-  connect(options: ConnectOptions): Promise<Connection> {
+  async read(_name: string, text: string, values: readonly SqlValue[]): Promise<readonly (readonly Cell[])[]> {
+    const prepare = this.#sql.options?.prepare !== false
+    const query = this.#sql.unsafe(text, values as unknown[], { prepare }).raw()
+    return cellsOf(await answered(query, this.within, () => {}))
+  }
+
+  connect(options: SqlConnectOptions): Promise<Connection> {
     return PostgresJsConnection.open(this.#sql, options)
   }
 

@@ -6,10 +6,10 @@ import { type PgliteRoot, type PgliteTransaction, pgliteResult } from './pglite.
 import { type PostgresJsRoot, type PostgresJsSql, postgresJsResult } from './postgres-js-shapes.ts'
 import type { Sql, SqlResult, SqlValue } from './sql.ts'
 
-/** The smallest transaction there is: it runs SQL with `$1` parameters and answers rows, or an object that holds them. */
+/** The smallest transaction there is: it runs SQL with `$1` parameters and returns rows, or an object that holds them. */
 export type SqlFunction = (text: string, values: readonly SqlValue[]) => Promise<unknown>
 
-/** Answers how to run SQL through `tx`, or nothing when it does not know what `tx` is. */
+/** Returns how to run SQL through `tx`, or nothing when it does not know what `tx` is. */
 export type Recogniser = (tx: unknown) => Sql | undefined
 
 /**
@@ -77,13 +77,13 @@ export function resultOf(answer: unknown): SqlResult {
   if (Array.isArray(answer)) return { rows: answer, count: answer.length, command: undefined }
   const { rows, rowCount, affectedRows, count, command } = (answer ?? {}) as Record<string, unknown>
   if (!Array.isArray(rows)) {
-    throw new WaybillError('BAD_DRIVER', `query() answered ${describe(answer)}; it must answer rows or { rows }`)
+    throw new WaybillError('BAD_DRIVER', `query() returned ${describe(answer)}; it must return rows or { rows }`)
   }
   const counted = [rowCount, affectedRows, count].find((number) => typeof number === 'number') as number | undefined
   return { rows, count: counted ?? rows.length, command: typeof command === 'string' ? command : undefined }
 }
 
-/** Which driver an object belongs to, told by its methods: nothing is imported to ask. */
+/** Which driver an object belongs to, seen from its methods: nothing is imported to ask. */
 
 export function isPgPool(given: unknown): given is PgPool {
   return has(given, 'connect', 'query') && typeof (given as PgPool).totalCount === 'number'

@@ -9,7 +9,7 @@ export interface SqlResult {
   readonly rows: readonly Record<string, unknown>[]
   /** Rows returned or changed. */
   readonly count: number
-  /** The command tag, as far as the driver tells: a COMMIT answered with ROLLBACK shows here. */
+  /** The command tag, where the driver gives it: a COMMIT answered with ROLLBACK shows here. */
   readonly command: string | undefined
 }
 
@@ -37,7 +37,7 @@ export interface Connection extends Sql {
   run(name: string, text: string, values: readonly SqlValue[]): Promise<number>
   /** Calls `onNotify` for each notification on the channel. Rejects where it cannot work. */
   listen(channel: string, onNotify: () => void): Promise<void>
-  /** Told once, when the connection breaks. */
+  /** The listener is called once, when the connection breaks. */
   onLost(listener: (error: unknown) => void): void
   /** Gives it back, or closes it when it cannot be trusted any more. */
   release(broken?: boolean): Promise<void>
@@ -45,7 +45,7 @@ export interface Connection extends Sql {
 
 export type Cell = string | Uint8Array | null
 
-export interface ConnectOptions {
+export interface SqlConnectOptions {
   /** Prepare statements that are repeated. Off behind a pooler in transaction mode. */
   readonly prepare: boolean
   /** Shown in pg_stat_activity. */
@@ -61,15 +61,17 @@ export interface Database<Tx = unknown> extends Sql {
   readonly single: boolean
   /** The client that was handed over. Databases of one pool share its connections. */
   readonly pool: object
-  /** How many connections the pool may open, where it tells. Undefined of PGlite, whose one session all share. */
+  /** How many connections the pool may open, where it is known. Undefined of PGlite, whose one session all share. */
   readonly size: number | undefined
   /** What errors call the pool: `the pg Pool`, `the pool of postgres.js`. */
   readonly poolName: string
   /** How long a statement of ours may take, in milliseconds. */
   readonly within: number
-  connect(options: ConnectOptions): Promise<Connection>
+  connect(options: SqlConnectOptions): Promise<Connection>
   /** Like `query`, prepared under `name`, unless a pooler would lose it. */
   prepared(name: string, text: string, values: readonly SqlValue[]): Promise<SqlResult>
+  /** The same, with rows as lists of text, see `Connection.read`. */
+  read(name: string, text: string, values: readonly SqlValue[]): Promise<readonly (readonly Cell[])[]>
   /**
    * BEGIN, `fn`, COMMIT; ROLLBACK when it throws. The tag of the COMMIT is checked. `signal` ends the wait for a
    * connection only. `Unavailable` when there is no connection to be had, or when it is lost and `fn` throws for that.

@@ -19,7 +19,7 @@ export function endedInside(): WaybillError {
 /** The connection broke before the answer to COMMIT came: it may have happened or not. No message is to blame. */
 export function commitUnknown(cause: unknown): Unavailable {
   return new Unavailable(
-    'the connection broke before the answer to COMMIT; it may have taken effect or not, a second try finds out where an inbox or an event id guards it',
+    'the connection broke before COMMIT was confirmed; it may have taken effect or not; run it again only where an inbox or an event id makes that safe',
     { cause, code: 'COMMIT_UNKNOWN' },
   )
 }
@@ -31,11 +31,11 @@ export function connectionLost(loss: unknown, cause: unknown): Unavailable {
   })
 }
 
-/** Of a leaked transaction whose work was told to give up, and went on. */
+/** Of a leaked transaction whose work was asked to stop, and went on. */
 export function gaveUp(): WaybillError {
   return new WaybillError(
     'TRANSACTION_ENDED',
-    'this transaction was ended because its work was told to give up; a statement was sent through it afterwards',
+    'this transaction was ended because its signal was aborted; a statement was sent through it afterwards',
   )
 }
 
@@ -51,7 +51,7 @@ export function isStatementError(error: unknown): boolean {
 
 /**
  * The work failed and then its rollback did too: the first error is the one that matters. The second is kept beside it
- * as `suppressed`, and told. The server rolls back by itself when the connection is closed.
+ * as `suppressed`, and reported. The server rolls back by itself when the connection is closed.
  */
 export function keepOriginal(original: unknown, rollback: unknown): void {
   telemetry.warning.publish({ where: 'transaction', message: `ROLLBACK failed: ${errorSummary(rollback)}` })
@@ -132,7 +132,7 @@ export function isConnectionError(error: unknown): boolean {
 export const IN_FAILED_TRANSACTION = '25P02'
 
 /** Throws once the transaction has ended: the same connection may already be in another one's hands. */
-export class Guard {
+export class TransactionGuard {
   #reason: (() => Error) | undefined
 
   /** The first reason stays. */

@@ -1,23 +1,24 @@
 -- Commits units of work, one after the other: looks first, then writes, and says what it did. Units that were ready in
--- the same moment share a call, and nothing else: each has marks, checks and an answer of its own. Step files
+-- the same moment share a call, and nothing else: each has claims, checks and a reply of its own. Step files
 -- (`step-*.lua`) stand before this text, where a unit needs them, and fill the table `steps`.
 --
--- KEYS     of each unit: the marks of the inbox that it holds, then every other key it touches; one slot
--- ARGV     1 how long (ms) a done mark is kept; then of each unit: 1 in one word, because every word costs: how many words it
---          has here, how many keys, how many of them are marks, 1 to try first whether the server takes writes that need
---          memory, how many steps, what each key must hold, a letter of TYPES or '-' for anything, the token of its marks;
+-- KEYS     of each unit: the claims of the inbox that it holds, then every other key it touches; then what named steps
+--          touch; last a key that never exists, so that a cluster refuses all of it while the slot moves; one slot
+-- ARGV     1 how long (ms) a done claim is kept; then of each unit: 1 in one word, because each word costs: how many words it
+--          has here, how many keys, how many are claims, 1 to ask first whether the server takes writes that need
+--          memory, how many steps, what each key must hold, a letter of TYPES or '-' for anything, their token;
 --          of each step: of a command how many words, and the words; otherwise its name, how many keys, how many words, the
 --          keys, the words
 -- returns  1: all have committed; otherwise for each unit one of
 --          1: it has committed
---          'committed', the answers of its named steps in their order
---          'fenced', number of the mark: it is not ours (any more); nothing was done
+--          'committed', the replies of its named steps in their order
+--          'fenced', number of the claim: it is not ours (any more); nothing was done
 --          'wrong type', key, what it should hold, what it holds; nothing was done
 --          'refused', number of the step, why; nothing was done
 --          'failed', number of the step, why, '1' when it may itself have done something; those before it were done
 --          'raised', why
--- Invariant: without the marks nothing is written. A mark becomes `done` in the same step as the work, and last, so that
---          whatever stops the script leaves no mark that hides work undone. Work done in part leaves `partly …` there:
+-- Invariant: without the claims nothing is written. One becomes `done` in the same step as the work, and last, so that
+--          whatever stops the script leaves no claim that hides work undone. Work done in part leaves `partly …` there:
 --          nobody does it again without having looked. Whatever becomes of a unit, those after it are committed.
 
 local retention = ARGV[1]
@@ -39,6 +40,8 @@ local function named_step(at)
   local step = { steps and steps[ARGV[at]], slice(at + 3, keys), slice(at + 3 + keys, words) }
   return step, at + 3 + keys + words
 end
+
+local asked = false
 
 local function commit(at, key, keys, marks, tries, count, types, token)
   for i = 1, marks do
@@ -71,9 +74,11 @@ local function commit(at, key, keys, marks, tries, count, types, token)
     end
   end
 
-  if tries and marks > 0 then
-    local answer = redis.pcall('SET', KEYS[key + 1], token, 'KEEPTTL')
-    if answer.err then return { 'failed', 1, answer.err, '0' } end
+  if tries and not asked then
+    -- Writes nothing, and is refused where a write would be. Once it is not, nothing of this script is refused for memory.
+    local answer = redis.pcall('SETRANGE', KEYS[#KEYS], 0, '')
+    if type(answer) == 'table' and answer.err then return { 'failed', 1, answer.err, '0' } end
+    asked = true
   end
 
   local function failed(i, why, itself)

@@ -1,6 +1,6 @@
 -- Intents that are due, the earliest first.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua, due-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua, due-shared.lua)
 -- ARGV     1 until when (ms, or '' for now), 2 how many at most, 3 time and 4 id of the last one seen, or ''
 -- returns  id and time of each
 -- Invariant: changes nothing.
@@ -10,7 +10,7 @@ local cutoff = math.min(tonumber(ARGV[1]) or now, now)
 local page, at, last = tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local found, offset = {}, 0
 repeat
-  local members = redis.call('ZRANGEBYSCORE', KEYS[1] .. ':due', at == '' and '-inf' or at, cutoff, 'WITHSCORES',
+  local members = redis.call('ZRANGEBYSCORE', base .. ':due', at == '' and '-inf' or at, cutoff, 'WITHSCORES',
     'LIMIT', offset, page)
   for i = 1, #members, 2 do
     local seen = at ~= '' and tonumber(members[i + 1]) == tonumber(at) and members[i] <= last

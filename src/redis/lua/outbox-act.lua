@@ -1,6 +1,6 @@
 -- What a person does with a page of entries, and its line in the audit.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua); beside its keys there are :audits (hash, id → when and what)
+-- KEYS     all of the shard (see outbox-shared.lua); beside its keys there are :audits (hash, id → when and what)
 --          and :audit-counts (hash, id → how many)
 -- ARGV     1 action ('rearm', 'discard-dead', 'discard-pending', 'replay', 'replay-new'), 2 id of the line ('' for a new
 --          one), 3 the line, then the members; for 'replay-new' of each: member, new event id, new header
@@ -9,11 +9,11 @@
 -- in the audit are one step. A dead entry that is re-armed keeps its place in the order of its key; one that is
 -- replayed goes behind what is pending.
 
-local box, now = outbox_at(KEYS[1]), outbox_now()
+local box, now = outbox_at(base), outbox_now()
 local action, id = ARGV[1], ARGV[2]
 outbox_check(box)
-redis.call('HLEN', KEYS[1] .. ':audits')
-redis.call('HLEN', KEYS[1] .. ':audit-counts')
+redis.call('HLEN', base .. ':audits')
+redis.call('HLEN', base .. ':audit-counts')
 local touches = {
   rearm = 'dead', ['discard-dead'] = 'dead', ['discard-pending'] = 'ready scheduled leased held retrying',
   replay = 'published', ['replay-new'] = 'published',
@@ -48,6 +48,6 @@ for i = 4, #ARGV, width do
   end
 end
 if id == '' then id = string.format('%.0f', outbox_sequence(box, now)) end
-redis.call('HSETNX', KEYS[1] .. ':audits', id, string.format('%.0f ', now) .. ARGV[3])
-redis.call('HINCRBY', KEYS[1] .. ':audit-counts', id, changed)
+redis.call('HSETNX', base .. ':audits', id, string.format('%.0f ', now) .. ARGV[3])
+redis.call('HINCRBY', base .. ':audit-counts', id, changed)
 return { changed, id }

@@ -1,21 +1,23 @@
 -- Claims what is due: leases that ran out first, and while there are such nothing else with them. Each is the claimer's
 -- until its lease ends, on the clock of this server.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV     1 token, 2 lease (ms), 3 how many at most, 4 how many bytes at most (but at least one entry), 5 the most
 --          attempts an entry has, 6 how many at most whose lease ran out, 7 '1' when a key goes on without its dead
 -- returns  milliseconds until there may be more (-1: nothing waits), '1' when more leases have run out, what was dropped
---          because its entry is gone, the dead as member and attempts, and the claimed: member, attempts, '1' when its
---          lease had run out, and its entry
+--          because its entry is gone, the dead as member and attempts, the claimed: member, attempts, '1' when its
+--          lease had run out, and its entry; and by how many milliseconds the clock is behind what it was
 -- Invariant: an entry is given to one claimer until its lease ends. A lease that ran out is an attempt spent.
 
-local box, now = outbox_at(KEYS[1]), outbox_now()
+local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local token, lease, count, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local attempts, few, continues = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
 local claimed, dead, total, dropped, visited = {}, {}, 0, 0, 0
 -- Lua hands at most some thousand values to one call.
 local PAGE = 500
+-- Milliseconds.
+local CLOCK_STEP = 5000
 
 -- Gives an entry to the claimer; who calls it writes that down.
 local function lease_out(member, state, body, expired)
@@ -46,6 +48,32 @@ local function drop(set, member, state)
   dropped = dropped + 1
 end
 
+-- The clock has gone back, if numbers were given that it has not reached yet: they follow it. What was ready then is ready
+-- now, and a lease ends no later than one that begins now; only what waits for a retry or its time waits by the new clock.
+local behind = math.floor((tonumber(redis.call('GET', box.sequence) or 0) or 0) / 1000) - now
+if behind > CLOCK_STEP then
+  local from, to = '(' .. string.format('%.0f', now), string.format('%.0f', now + behind)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, from, to, 'LIMIT', 0, PAGE)) do
+    local state = outbox_state(box, member)
+    if state and state[S_STATE] == 'ready' then
+      state[S_DUE] = now
+      outbox_save(box, member, state)
+      redis.call('ZADD', box.pending, now, member)
+    end
+  end
+  local last = '(' .. string.format('%.0f', now + 2 * lease)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, last, '+inf', 'LIMIT', 0, PAGE)) do
+    local state = outbox_state(box, member)
+    if state and state[S_STATE] == 'leased' then
+      state[S_AT] = now + lease
+      outbox_save(box, member, state)
+      redis.call('ZADD', box.leased, state[S_AT], member)
+    end
+  end
+else
+  behind = 0
+end
+
 local full = false
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', now, 'LIMIT', 0, few)) do
   local state = outbox_state(box, member)
@@ -53,7 +81,7 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', now, 'LI
     drop(box.leased, member, state and state[S_STATE] == 'leased' and state)
   elseif state[S_ATTEMPTS] + 1 >= attempts then
     state[S_ATTEMPTS] = state[S_ATTEMPTS] + 1
-    outbox_bury(box, member, state, 'the relay that worked on it let its lease run out', continues, now)
+    outbox_mark_dead(box, member, state, 'the relay that worked on it let its lease run out', continues, now)
     dead[#dead + 1] = member
     dead[#dead + 1] = state[S_ATTEMPTS]
   elseif #claimed < count * 4 and fits(member) then
@@ -148,4 +176,4 @@ for set, from in pairs({ [box.pending] = '-inf', [box.leased] = '(' .. string.fo
   end
 end
 local more = redis.call('ZCOUNT', box.leased, '-inf', now) > 0 and '1' or '0'
-return { soonest, more, dropped, dead, claimed }
+return { soonest, more, dropped, dead, claimed, behind }

@@ -1,11 +1,11 @@
 -- Removes what was published before the retention, oldest first.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV     1 retention (ms), 2 how many at most
 -- returns  how many were removed
 -- Invariant: nothing but what is published is removed.
 
-local box, now = outbox_at(KEYS[1]), outbox_now()
+local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local old = redis.call('ZRANGEBYSCORE', box.sent, '-inf', now - tonumber(ARGV[1]), 'LIMIT', 0, ARGV[2])
 for _, member in ipairs(old) do

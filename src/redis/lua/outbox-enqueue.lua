@@ -2,20 +2,22 @@
 --
 -- keys[1]  base name of the shard (see outbox-shared.lua)
 -- args     for each event: event id, key or '', '1' when it has a key, when it is due (ms, or '' for now), header and data
--- returns  how many there were already: those are left as they are
+-- returns  the places, from 0, of those that were there already: they are left as they are
 -- Invariants: whoever calls it has seen every key to be of its type: nothing is written before. Entries are written
 -- before their states, and states before their places, so that nothing is lost to a script that stops halfway.
 
 -- What is new of some events, in one call for each kind of write. Where each goes is as outbox_offer has it for one.
-local function outbox_add(box, args, from, to, sequence, now)
+local function outbox_add(box, args, from, to, sequence, now, known)
   local fresh, keys = {}, {}
   for i = from, to, 5 do
     if redis.call('HSETNX', box.entries, args[i], args[i + 4]) == 1 then
       fresh[#fresh + 1] = i
       if args[i + 2] == '1' then keys[#keys + 1] = args[i + 1] end
+    else
+      known[#known + 1] = (i - 1) / 5
     end
   end
-  if #fresh == 0 then return 0 end
+  if #fresh == 0 then return end
   local heads = {}
   if #keys > 0 then
     for n, head in ipairs(redis.call('HMGET', box.heads, unpack(keys))) do heads[keys[n]] = head end
@@ -44,14 +46,13 @@ local function outbox_add(box, args, from, to, sequence, now)
   redis.call('HSET', box.states, unpack(states))
   if #pending > 0 then redis.call('ZADD', box.pending, unpack(pending)) end
   if #held > 0 then redis.call('ZADD', box.held, unpack(held)) end
-  return #fresh
 end
 
 local function outbox_enqueue(keys, args)
   local box, now = outbox_at(keys[1]), outbox_now()
-  local count, added = #args / 5, 0
-  local sequence = outbox_sequence(box, now, count)
+  local known = {}
+  local sequence = outbox_sequence(box, now, #args / 5)
   -- Lua hands at most some thousand values to one call.
-  for from = 1, #args, 2500 do added = added + outbox_add(box, args, from, math.min(from + 2499, #args), sequence, now) end
-  return count - added
+  for from = 1, #args, 2500 do outbox_add(box, args, from, math.min(from + 2499, #args), sequence, now, known) end
+  return known
 end

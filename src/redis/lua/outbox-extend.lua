@@ -1,12 +1,15 @@
--- Renews the leases of what the caller has in hand, as far as it is still its own.
+-- Renews the leases of what the caller has not settled, as far as it is still its own.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV     1 lease (ms), then of each: member, token
 -- returns  how many were renewed
 -- Invariant: a lease that has ended, or that another has, is left as it is.
 
-local box, now = outbox_at(KEYS[1]), outbox_now()
+local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
+-- A write that needs no memory: after it a server that is out of memory refuses nothing of this script, and what is being
+-- published stays ours.
+redis.call('ZREM', box.leased, '')
 local kept = 0
 for i = 2, #ARGV, 2 do
   local state = outbox_state(box, ARGV[i])

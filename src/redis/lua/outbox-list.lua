@@ -1,11 +1,11 @@
 -- A page of the entries in one state, in their order.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV     1 state, 2 how many at most, 3 score and 4 place of the last one seen, or '' to begin
 -- returns  '1' when there may be more, and for each: score, place, and what outbox_shown says
 -- Invariant: changes nothing. What is scheduled and due counts as ready: it can be claimed.
 
-local box, now = outbox_at(KEYS[1]), outbox_now()
+local box, now = outbox_at(base), outbox_now()
 local word, page, score, place = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local found, visited, more = {}, 0, '0'
 

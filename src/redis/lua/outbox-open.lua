@@ -1,11 +1,11 @@
 -- Lets keys go on that wait for a dead entry: for a relay that goes on without its dead, after one that did not.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV[1]  how many keys at most
 -- returns  how many are left
 -- Invariant: a key whose head is not dead is left alone.
 
-local box, now = outbox_at(KEYS[1]), outbox_now()
+local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 for _, key in ipairs(redis.call('SRANDMEMBER', box.blocked, ARGV[1])) do
   local head = redis.call('HGET', box.heads, key)

@@ -1,14 +1,14 @@
 -- Looks at a page of one part of a shard, and puts right what does not belong together. No script of ours leaves such a
 -- thing behind; one that was stopped halfway, a restore of half the keys or somebody's hand does.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV     1 part (the name of the key), 2 cursor, 3 about how many, 4 the most attempts an entry has, 5 '1' when a key
 --          goes on without its dead, 6 for how long (ms) a lease must have ended to be given up here
 -- returns  the cursor to go on with ('0' at the end), how many entries were put back, how many places and states
 --          without an entry were dropped, how many leases were given up, how many keys got their head back
 -- Invariant: what belongs together is left alone, so that it can run beside everything else.
 
-local box, now = outbox_at(KEYS[1]), outbox_now()
+local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local part, count, attempts, continues = ARGV[1], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local given_up = now - tonumber(ARGV[6])

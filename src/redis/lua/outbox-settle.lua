@@ -1,14 +1,14 @@
 -- Settles what the caller has claimed. What is no longer its own, because the lease ended or another has it, is left
 -- as it is and counted.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV     1 '1' to remove what is published, 2 '1' when a key goes on without its dead, 3 how many are done, then those:
 --          member, token; then of the others: member, token, kind ('retry', 'dead', 'release'), after (ms), '1' when an
 --          attempt is charged, error
 -- returns  how many were stale
 -- Invariant: fenced by the token and by the end of the lease: a settlement counts once, and only its claimer's.
 
-local box, now = outbox_at(KEYS[1]), outbox_now()
+local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local deletes, continues, done = ARGV[1] == '1', ARGV[2] == '1', tonumber(ARGV[3])
 local stale = 0
@@ -71,7 +71,7 @@ for i = last + 1, #ARGV, 6 do
     stale = stale + 1
   elseif kind == 'dead' then
     state[S_ATTEMPTS] = state[S_ATTEMPTS] + 1
-    outbox_bury(box, member, state, ARGV[i + 5], continues, now)
+    outbox_mark_dead(box, member, state, ARGV[i + 5], continues, now)
   else
     outbox_leave(box, member, state)
     state[S_AT], state[S_TOKEN] = now, false

@@ -1,5 +1,8 @@
 -- What every script of the outbox begins with: the names of one shard, the clock, and how an entry moves. A shard lives
--- in one slot; KEYS[1] of every script is its base name, and all its keys are that name with one of these behind it:
+-- in one slot. Its keys are `base` with one of these behind it, and every script is given all of them: while a slot moves
+-- to another node of a cluster the server looks at the keys that are named, and at no others. The first of them, :absent,
+-- never exists, so that it refuses a script as a whole (TRYAGAIN) until the slot has moved: a key that a script empties
+-- would not be found again by the same script.
 --
 --   :entries   hash, event id → its key (`-` for none, otherwise `length:key`), header (JSON), a line break, the data as
 --              it is. Written once, never changed
@@ -46,7 +49,7 @@ end
 
 -- The first of so many new numbers. They follow the clock, so that they go on growing when the key was lost.
 local function outbox_sequence(box, now, count)
-  local sequence = math.max(tonumber(redis.call('GET', box.sequence) or 0) + 1, now * 1000)
+  local sequence = math.max((tonumber(redis.call('GET', box.sequence) or 0) or 0) + 1, now * 1000)
   redis.call('SET', box.sequence, string.format('%.0f', sequence + (count or 1) - 1))
   return sequence
 end
@@ -59,11 +62,16 @@ local function outbox_id(member)
   return string.sub(member, -ID_LENGTH)
 end
 
+-- The state of an entry; nil for none, and for what no script of ours has written: it would stop every script that meets it.
 local function outbox_unpacked(packed)
   if not packed then return nil end
   local good, state = pcall(cmsgpack.unpack, packed)
-  if good and type(state) == 'table' and type(state[S_STATE]) == 'string' then return state end
-  return nil
+  if not good or type(state) ~= 'table' or type(state[S_STATE]) ~= 'string' then return nil end
+  for i = S_ATTEMPTS, S_AT do
+    if type(state[i]) ~= 'number' then return nil end
+  end
+  if state[S_KEY] and type(state[S_KEY]) ~= 'string' then return nil end
+  return state
 end
 
 local function outbox_state(box, member)
@@ -183,7 +191,7 @@ local function outbox_is_head(box, member, state)
 end
 
 -- Parks an entry for a person. Its key waits, or goes on without it.
-local function outbox_bury(box, member, state, reason, continues, now)
+local function outbox_mark_dead(box, member, state, reason, continues, now)
   outbox_leave(box, member, state)
   state[S_STATE], state[S_ERROR], state[S_AT], state[S_TOKEN] = 'dead', reason, now, false
   outbox_save(box, member, state)
@@ -244,7 +252,7 @@ end
 local function outbox_expire(box, member, state, attempts, continues, now)
   state[S_ATTEMPTS] = state[S_ATTEMPTS] + 1
   state[S_ERROR] = 'the relay that worked on it let its lease run out'
-  if state[S_ATTEMPTS] >= attempts then return outbox_bury(box, member, state, state[S_ERROR], continues, now) end
+  if state[S_ATTEMPTS] >= attempts then return outbox_mark_dead(box, member, state, state[S_ERROR], continues, now) end
   outbox_leave(box, member, state)
   state[S_TOKEN] = false
   outbox_offer(box, member, state, 'retrying', now, now)

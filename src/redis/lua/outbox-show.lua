@@ -1,11 +1,11 @@
 -- One entry, and all of it.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV[1]  event id
 -- returns  nothing, or its score and place in the list of its state, what outbox_shown says, and the entry
 -- Invariant: changes nothing.
 
-local box = outbox_at(KEYS[1])
+local box = outbox_at(base)
 local state = outbox_unpacked(redis.call('HGET', box.states, ARGV[1]))
 if not state then return {} end
 local member, word = outbox_member(state[S_SEQUENCE], ARGV[1]), state[S_STATE]

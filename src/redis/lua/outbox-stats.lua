@@ -1,12 +1,12 @@
 -- How a shard stands, by counts that are kept anyway.
 --
--- KEYS[1]  base name of the shard (see outbox-shared.lua)
+-- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV[1]  how many keys that wait are counted one by one
 -- returns  ready, scheduled, retrying, leased, held, published, dead, keys that wait, '1' when those are an estimate,
---          milliseconds since the oldest that is ready was created (-1: none is)
+--          milliseconds since the oldest that is ready, or that a relay has, was created or due (-1: none is)
 -- Invariant: changes nothing; costs the same with ten entries and with ten million.
 
-local box, now = outbox_at(KEYS[1]), outbox_now()
+local box, now = outbox_at(base), outbox_now()
 local limit = tonumber(ARGV[1])
 local later = '(' .. string.format('%.0f', now)
 local due = redis.call('ZCOUNT', box.pending, '-inf', now)
@@ -29,7 +29,11 @@ end
 local oldest = -1
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, '-inf', now, 'LIMIT', 0, 100)) do
   local state = outbox_state(box, member)
-  if state and state[S_STATE] ~= 'retrying' then oldest = math.max(oldest, now - state[S_CREATED]) end
+  if state and state[S_STATE] ~= 'retrying' then oldest = math.max(oldest, now - math.max(state[S_CREATED], state[S_DUE])) end
+end
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', '+inf', 'LIMIT', 0, 100)) do
+  local state = outbox_state(box, member)
+  if state then oldest = math.max(oldest, now - math.max(state[S_CREATED], math.min(now, state[S_DUE]))) end
 end
 return {
   due - retrying, scheduled, redis.call('ZCARD', box.retrying), redis.call('ZCARD', box.leased), held,

@@ -1,11 +1,11 @@
--- Looks at the marks of messages and, where there is none, sets ours: whoever holds it handles the message.
+-- Looks at the claims of messages and, where there is none, sets ours: whoever holds it handles the message.
 --
--- KEYS     marks
--- ARGV     1 how long (ms) a mark lasts without being renewed, 2 our token for each, a line each, in one word because every
+-- KEYS     claims
+-- ARGV     1 how long (ms) one lasts without being renewed, 2 our token for each, a line each, in one word because every
 --          word costs
--- returns  1 when all are ours now; otherwise for each mark 1 when it is; or what it holds: 'done', 'partly …' or somebody's
---          token; or a list with why it cannot be told
--- Invariant: a mark that cannot be told leaves the others as they are. What refuses to set one would refuse all of them,
+-- returns  1 when all are ours now; otherwise for each 1 when it is; or what it holds: 'done', 'partly …' or somebody's
+--          token; or a list with why it cannot be read
+-- Invariant: one that cannot be read leaves the others as they are. What refuses to set one would refuse all of them,
 --          and ends the script with none set.
 
 local answers, all, i = {}, true, 0

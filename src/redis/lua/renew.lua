@@ -1,6 +1,6 @@
--- Renews marks that are still ours.
+-- Renews claims that are still ours.
 --
--- KEYS     marks
+-- KEYS     claims
 -- ARGV     1 how long (ms) from now, 2… the token of each
 -- returns  the numbers of those that are not ours any more
 

@@ -1,5 +1,5 @@
 -- Takes pending entries over: those that were given back and are due, and those whose owner has let them lie. One that
--- is no longer in the stream was trimmed before it was handled: it is acknowledged away and told.
+-- is no longer in the stream was trimmed before it was handled: it is acknowledged and reported.
 --
 -- Entries that were given back belong to the consumer `returned`. Their idle time says when they are due: it is `base`
 -- minus what is left of their delay, so that any delay can be written down and outlives whoever wrote it.
@@ -9,10 +9,11 @@
 --          suspended finds himself in it
 -- ARGV     1 group, 2 me, 3 returned, 4 base (ms), 5 idle (ms) after which an owner counts as gone, 6 what taking over
 --          from an owner adds to the delivery count, 7 how many at most, 8 owner to take from ('' for everybody),
---          9 id to begin with, 10 how many pending entries to look at, 11… ids to look at instead
+--          9 id to begin with, 10 how many pending entries to look at, 11… id and delivery count of those to look
+--          at instead: I gave them back with that count, and know by my own clock that they are due
 -- returns  the id to go on with ('' at the end), a list of id, fields, delivery count and 1 when its owner was gone, and
 --          the ids of lost ones
--- Invariant: what I own already is left alone, so that nothing in hand is given twice.
+-- Invariant: what I own already is left alone, so that nothing unsettled is given twice.
 
 local stream, group, me, returned = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local base, idle, charge, limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -20,9 +21,13 @@ local owner, start, page = ARGV[8], ARGV[9], tonumber(ARGV[10])
 
 local pending = {}
 if #ARGV > 10 then
-  for i = 11, #ARGV do
+  for i = 11, #ARGV, 2 do
     local found = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
-    if found then pending[#pending + 1] = found end
+    -- The server's clock may have gone back: then it would call them due later by as much.
+    if found and found[2] == returned and found[4] == tonumber(ARGV[i + 1]) then
+      found[3] = base
+      pending[#pending + 1] = found
+    end
   end
 elseif owner == '' then
   pending = redis.call('XPENDING', stream, group, start, '+', page)

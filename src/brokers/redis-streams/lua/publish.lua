@@ -2,12 +2,13 @@
 -- stream may be of the same key. Memory is checked before the first of them only, so a batch is not cut in two by it.
 --
 -- KEYS[1]  stream
--- ARGV[1]  approximate greatest length of the stream, or '' for none
+-- ARGV[1]  greatest length of the stream, after `~` when about, or `=` when exactly so many; or '' for none
 -- ARGV[2]  how many strings (fields and values) each message has, or 0: then each begins with its own number
 -- ARGV[3…] the strings
 -- returns  how many were appended; and the error, when not all were
 
-local stream, limit, width = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local stream, width = KEYS[1], tonumber(ARGV[2])
+local how, limit = string.sub(ARGV[1], 1, 1), string.sub(ARGV[1], 2)
 local appended, at, last = 0, 3, #ARGV
 while at <= last do
   local count = width
@@ -17,7 +18,7 @@ while at <= last do
   end
   local answer
   if limit ~= '' then
-    answer = redis.pcall('XADD', stream, 'MAXLEN', '~', limit, '*', unpack(ARGV, at, at + count - 1))
+    answer = redis.pcall('XADD', stream, 'MAXLEN', how, limit, '*', unpack(ARGV, at, at + count - 1))
   elseif count == 2 then
     answer = redis.pcall('XADD', stream, '*', ARGV[at], ARGV[at + 1])
   else

@@ -12,6 +12,8 @@
 --          done, 6 how many are given back, 7… the ids of the done; of those given back: id, idle time that says when
 --          they are due (see claim.lua), delivery count; of the dead: id, reason, attempts
 -- returns  how many were not mine
+-- A dead letter has the fields of its entry. Lua hands at most some thousand values to one call: where there are more, they
+-- are in one field, `waybill-fields`, each as its length, a colon and its bytes.
 -- Invariant: an entry is acknowledged in the same step in which its dead letter is written.
 
 local stream, letters = KEYS[1], KEYS[2]
@@ -32,6 +34,13 @@ local function ack(ids, from, to)
     stale = stale + (last - i + 1) - redis.call('XACK', stream, group, unpack(ids, i, last))
     if removes then redis.call('XDEL', stream, unpack(ids, i, last)) end
   end
+end
+
+local MOST_WORDS = 7000
+local function packed(words)
+  local parts = {}
+  for i, word in ipairs(words) do parts[i] = #word .. ':' .. word end
+  return table.concat(parts)
 end
 
 local at = 7
@@ -61,6 +70,7 @@ for i = at, #ARGV, 3 do
   if mine(id) then
     local entry = redis.call('XRANGE', stream, id, id)[1]
     local fields = entry and entry[2] or {}
+    if #fields > MOST_WORDS then fields = { 'waybill-fields', packed(fields) } end
     for _, word in ipairs({
       'waybill-reason', ARGV[i + 1], 'waybill-attempts', ARGV[i + 2],
       'waybill-id', id, 'waybill-stream', stream, 'waybill-group', group,

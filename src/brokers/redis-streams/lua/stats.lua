@@ -1,4 +1,4 @@
--- How a group stands. XINFO GROUPS tells the lag since 7.0; before, entries are counted, up to a limit.
+-- How a group stands. XINFO GROUPS returns the lag since 7.0; before, entries are counted, up to a limit.
 --
 -- KEYS[1]  stream
 -- KEYS[2]  stream for dead letters

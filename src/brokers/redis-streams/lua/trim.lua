@@ -4,6 +4,7 @@
 -- KEYS[1]  stream
 -- ARGV     1 how many at most, 2 how long (ms) an entry is kept in any case
 -- returns  how many were deleted
+-- The server's clock counts only where entries are kept for a time: one that went back would keep all of them till then.
 -- Invariant: an entry that some group has not been given, or has not acknowledged, stays. Without a group all of it does.
 
 local stream, page, keep = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -18,8 +19,11 @@ local function less(a, b)
   return as < bs
 end
 
-local time = redis.call('TIME')
-local newest = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) - keep) .. '-0'
+local newest = '18446744073709551615-18446744073709551615'
+if keep > 0 then
+  local time = redis.call('TIME')
+  newest = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) - keep) .. '-0'
+end
 -- Before this one all may go; `within` says whether it may itself.
 local bound, within = newest, false
 local groups = redis.call('XINFO', 'GROUPS', stream)
