@@ -1,10 +1,13 @@
 import { checkOptions, describe, WaybillError } from '../core/index.ts'
 import type { Audit } from '../outbox/admin.ts'
-import { change, unknown } from './client.ts'
-import type { AnySaga, EndContext } from './definition.ts'
+import { change, unknown, unknownDefinition } from './client.ts'
+import type { AnySaga } from './definition.ts'
+import { endReason } from './drive.ts'
+import { endingsOf } from './endings.ts'
 import { stored } from './json.ts'
 import type { SagaAudit, SagaDatabase, SagaFilter, SagaPage, SagaRecord, StepRecord } from './port.ts'
 import type { Command } from './state.ts'
+import type { EndContext } from './step.ts'
 import { resultsOf } from './work.ts'
 
 /** The store, and the definitions whose sagas people look after. */
@@ -87,27 +90,28 @@ export class SagaAdmin<Tx = unknown> {
 
   async #act(id: string, action: string, audit: Audit, command: Command): Promise<void> {
     const { by, note } = checked(audit)
-    await this.#db.withTransaction(async (tx) => {
+    const after = await this.#db.withTransaction(async (tx) => {
       const record = await this.#db.sagas.load(tx, id, true)
       if (record === undefined) throw unknown(id)
       const saga = this.#sagas.get(record.definition)
       const free = command.type === 'hold' || command.type === 'end'
-      if (saga === undefined && !free) {
-        throw new WaybillError('SAGA_REFUSED', `saga ${id}: its definition ${record.definition} is not known here`)
-      }
-      const state = await change(this.#db.sagas, tx, saga ?? { steps: [] }, record, command)
+      if (saga === undefined && !free) throw unknownDefinition(id, record.definition)
+      const state = await change(this.#db, tx, saga ?? { steps: [], ending: undefined }, record, command)
       if (command.type === 'end' && record.status !== 'failed' && state !== undefined && saga?.ending !== undefined) {
         const context: EndContext<unknown, unknown> = {
           id,
           input: record.input,
           status: 'failed',
           results: resultsOf(state),
+          reason: endReason(state),
         }
         await saga.ending(context, tx)
       }
       // What changes nothing is written down too.
       await this.#db.sagas.audit(tx, { sagaId: id, by, action, note })
+      return state
     })
+    if (after !== undefined) endingsOf(this.#db.sagas).tell(after)
   }
 }
 

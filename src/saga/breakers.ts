@@ -4,7 +4,7 @@ import { type Backoff, backoff, type Clock, type Random, telemetry } from '../co
  * Whether a step of a saga works at all, as this process has seen it. While every saga fails at it, it is away: one of them
  * tries it now and then, the others wait, and nobody's time is counted. Other steps are not concerned.
  */
-class Breaker {
+class StepBreaker {
   /** Who has failed since the last success. */
   readonly sagas = new Set<string>()
   failures = 0
@@ -22,7 +22,7 @@ class Breaker {
 export class Breakers {
   readonly #clock: Clock
   readonly #pause: Backoff
-  readonly #breakers = new Map<string, Breaker>()
+  readonly #breakers = new Map<string, StepBreaker>()
 
   constructor(clock: Clock, random?: Random) {
     this.#clock = clock
@@ -49,7 +49,7 @@ export class Breakers {
 
   /** It did not. Returns whether the time of this try counts. */
   failed(name: string, saga: string, isDown: boolean, error: unknown): boolean {
-    const breaker = this.#breakers.get(name) ?? new Breaker()
+    const breaker = this.#breakers.get(name) ?? new StepBreaker()
     this.#breakers.set(name, breaker)
     const before = breaker.open
     if (breaker.sagas.size < 2) breaker.sagas.add(saga)

@@ -1,4 +1,5 @@
-import { type Clock, WaybillError } from '../core/index.ts'
+import { Deadlines } from '../core/deadlines.ts'
+import { type Clock, onAbort, WaybillError } from '../core/index.ts'
 
 interface Going {
   readonly promise: Promise<unknown>
@@ -9,12 +10,12 @@ interface Going {
  * Calls of a step's functions, each with a time limit. One that was given up may still be going on here, and may still do
  * its work: nothing else is called under its key before it has ended, of itself or because it heeded its signal.
  */
-export class Calls {
-  readonly #clock: Clock
+export class StepCalls {
+  readonly #deadlines: Deadlines
   readonly #going = new Map<string, Going>()
 
   constructor(clock: Clock) {
-    this.#clock = clock
+    this.#deadlines = new Deadlines(clock)
   }
 
   /** What `fn` returns. TIMEOUT after `ms`; the reason of `outer` when that aborts. `key` names its work. */
@@ -26,17 +27,13 @@ export class Calls {
       if ('value' in before.settled!) return before.settled.value
     }
     const own = new AbortController()
-    const stop = () => own.abort(outer.reason)
-    if (outer.aborted) stop()
-    else outer.addEventListener('abort', stop, { once: true })
     const going = this.#begin(key, async () => fn(own.signal))
     try {
       await this.#wait(going, ms, outer)
     } catch (error) {
+      // Its time is up, or nobody wants it any more.
       own.abort(error)
       throw error
-    } finally {
-      outer.removeEventListener('abort', stop)
     }
     const settled = going.settled!
     if ('error' in settled) throw settled.error
@@ -63,11 +60,18 @@ export class Calls {
     return going
   }
 
+  /** Until it has ended. Rejects with TIMEOUT after `ms`, and with the reason of `outer` when that aborts. */
   async #wait(going: Going, ms: number, outer: AbortSignal): Promise<void> {
-    const done = new AbortController()
-    const late = this.#clock.sleep(ms, AbortSignal.any([done.signal, outer]))
-    await Promise.race([going.promise, late])
-    done.abort()
+    let over!: () => void
+    const waiting = new Promise<void>((resolve) => {
+      over = resolve
+    })
+    const deadline = this.#deadlines.add(ms, over)
+    const forget = onAbort(outer, over)
+    going.promise.then(over)
+    await waiting
+    this.#deadlines.delete(deadline)
+    forget()
     if (going.settled !== undefined) return
     if (outer.aborted) throw outer.reason
     throw new WaybillError('TIMEOUT', `no answer within ${ms} ms`)

@@ -1,21 +1,27 @@
 import { isDeepStrictEqual } from 'node:util'
 import {
+  activeTraceparent,
   type Clock,
   checkOptions,
+  classify,
   type Duration,
   describe,
   isUuid,
+  type Message,
   milliseconds,
   nameUuid,
   Reject,
   systemClock,
+  telemetry,
   uuidv7,
   WaybillError,
 } from '../core/index.ts'
 import { issueList } from '../core/schema.ts'
-import type { Saga } from './definition.ts'
+import type { AnySaga, Saga } from './definition.ts'
+import { endingsOf } from './endings.ts'
 import { stored } from './json.ts'
-import { decide, evolve } from './machine.ts'
+import { decide, next } from './machine.ts'
+import { beforeUndoing, enqueue, outgoing } from './outgoing.ts'
 import type { NewSaga, SagaDatabase, SagaFilter, SagaPage, SagaRecord, SagaStore } from './port.ts'
 import type { SagaRunner } from './runner.ts'
 import { begun, type Command, isOver, type SagaState, type SagaStatus } from './state.ts'
@@ -26,7 +32,7 @@ export interface StartOptions {
   /** The same id again starts nothing. A UUID, or any text of your own. Default: a new one. */
   id?: string
   tenant?: string
-  /** W3C trace context. */
+  /** W3C trace context. Default: the active trace, once `useOpenTelemetry` was called. */
   traceparent?: string
 }
 
@@ -38,7 +44,7 @@ export interface WaitOptions {
   signal?: AbortSignal
 }
 
-/** A saga that has not completed, as its caller is told. `code` says why: see the guide on errors. */
+/** The error that a caller gets for a saga that has not completed. `code` says why: see the guide on errors. */
 export class SagaError extends WaybillError {
   readonly sagaId: string
   readonly status: SagaStatus
@@ -58,12 +64,18 @@ interface ClientOptions<Tx> {
   clock?: Clock
 }
 
+/** A saga before it is written, and the message it begins with. */
+interface Beginning extends Omit<NewSaga, 'runner'> {
+  readonly messages: readonly Message[]
+}
+
 /** Between two looks at a saga that runs elsewhere, in milliseconds. */
 const LOOK = { min: 20, max: 1000 }
 
 /** Starts sagas of one definition, waits for them and finds them. */
 export class SagaClient<Start, Input, Results, Tx = unknown> {
   readonly #saga: Saga<Start, Input, Results, Tx>
+  readonly #db: SagaDatabase<Tx>
   readonly #store: SagaStore<Tx>
   readonly #runner: SagaRunner<Tx> | undefined
   readonly #most: number
@@ -72,16 +84,18 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
   constructor(saga: Saga<Start, Input, Results, Tx>, db: SagaDatabase<Tx>, options: ClientOptions<Tx> = {}) {
     checkOptions('saga client', options, { runner: true, maxBytes: true, clock: true })
     this.#saga = saga
+    this.#db = db
     this.#store = db.sagas
     this.#runner = options.runner
     this.#most = options.maxBytes ?? 1024 * 1024
     this.#clock = options.clock ?? systemClock
   }
 
-  /** Starts a saga with the caller's transaction: no commit, no saga. Returns its id. A runner is told with the commit. */
+  /** Starts a saga with the caller's transaction: no commit, no saga. Returns its id. The commit notifies a runner. */
   async start(tx: Tx, input: Start, options: StartOptions = {}): Promise<string> {
     const made = await this.#new(input, options)
-    if (!(await this.#store.insert(tx, { ...made, runner: undefined, wakeIn: 0 }))) await this.#refuseOther(tx, made)
+    if (!(await this.#insert(tx, made))) await this.#refuseOther(tx, made)
+    else tellStarted(made)
     return made.id
   }
 
@@ -99,10 +113,13 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     const made = await this.#new(input, about)
     const ended = this.#ended(made.id)
     try {
-      const begins = await this.#runner?.begin(this.#saga, made)
-      const inserted = begins ?? (await this.#store.insert(undefined, { ...made, runner: undefined, wakeIn: 0 }))
-      if (!inserted) await this.#refuseOther(undefined, made)
-      // Driven here it will tell; only one that waits long may be another's by then.
+      // Nobody drives what begins with waiting.
+      const { messages: _none, ...begun } = made
+      const begins = made.wakeIn > 0 ? undefined : await this.#runner?.begin(this.#saga, begun)
+      const inserted = begins ?? (await this.#insert(undefined, made))
+      if (inserted) tellStarted(made)
+      else await this.#refuseOther(undefined, made)
+      // Driven here it is notified; only one that waits long may be another's by then.
       return await this.#result(made.id, waiting, ended, begins === true)
     } finally {
       ended.forget()
@@ -129,20 +146,38 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
   /** The business gives it up: what was done is undone. Refused behind the point of no return. */
   async cancel(tx: Tx, id: string, reason = 'cancelled'): Promise<void> {
     const record = await this.#store.load(tx, this.#idOf(id), true)
-    if (record === undefined) throw unknown(id)
-    await change(this.#store, tx, this.#saga, record, { type: 'compensate', reason })
+    if (record?.type !== this.#saga.name) throw unknown(id)
+    const { definition } = record
+    // What may be done, and how, is said by the version it began with.
+    const saga = definition === this.#saga.definition ? this.#saga : this.#runner?.known(definition)
+    if (saga === undefined) throw unknownDefinition(id, definition)
+    await change(this.#db, tx, saga, record, { type: 'compensate', reason })
   }
 
-  async #new(given: Start, options: StartOptions): Promise<Omit<NewSaga, 'runner' | 'wakeIn'>> {
+  /** With its first message, if it begins with one. */
+  async #insert(tx: Tx | undefined, begins: Beginning): Promise<boolean> {
+    const { messages, ...made } = begins
+    if (tx === undefined && messages.length > 0) return this.#db.withTransaction((own) => this.#insert(own, begins))
+    if (!(await this.#store.insert(tx, { ...made, runner: undefined }))) return false
+    if (tx !== undefined) await enqueue(this.#db, tx, messages)
+    return true
+  }
+
+  async #new(given: Start, options: StartOptions): Promise<Beginning> {
     const { name, definition, steps } = this.#saga
     checkOptions(`saga ${name}`, options, { id: true, tenant: true, traceparent: true })
     const input = stored(await this.#valid(given), `the input of saga ${name}`, this.#most)
     const id = options.id === undefined ? uuidv7() : this.#idOf(options.id)
-    const begins = begun(id)
-    const state = decide(steps, begins, { type: 'begin' }).reduce(evolve, begins)
-    const { tenant, traceparent } = options
+    const begins = begun(id, name)
+    const { tenant, traceparent = activeTraceparent() } = options
     const aggregate = this.#saga.aggregateOf(input.value)
-    return { id, type: name, definition, aggregate, tenant, traceparent, input: input.text ?? 'null', state }
+    const about = { id, type: name, tenant, traceparent }
+    const first = decide(steps, begins, { type: 'begin' })
+    const { state, messages } = await outgoing(this.#saga, { ...about, input: input.value }, begins, first, (error) => {
+      throw error
+    })
+    const wakeIn = first.find((event) => event.type === 'Waiting')?.after ?? 0
+    return { ...about, definition, aggregate, input: input.text ?? 'null', state, messages, wakeIn }
   }
 
   async #valid(given: Start): Promise<unknown> {
@@ -163,7 +198,7 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
   /** The same id is the same saga, or a mistake. */
   async #refuseOther(tx: Tx | undefined, { id, type, input }: Pick<NewSaga, 'id' | 'type' | 'input'>): Promise<void> {
     const there = await this.#store.load(tx, id)
-    if (there === undefined) return
+    if (there === undefined) throw new WaybillError('CONFLICT', `saga ${id} was removed at the same time; try again`)
     if (there.type === type && isDeepStrictEqual(there.input, JSON.parse(input))) return
     throw new WaybillError('SAGA_EXISTS', `there is a saga ${id} already, of ${there.type}, with another input or type`)
   }
@@ -176,15 +211,26 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     }
   }
 
-  /** What a runner of this process says about it. */
+  /** What is said about it in this process. */
   #ended(id: string) {
     const told = new AbortController()
     let ending: { state: SagaState; error: unknown } | undefined
-    const forget = this.#runner?.listen(id, (state, error) => {
+    const forget = endingsOf(this.#store).listen(id, (state, error) => {
       ending = { state, error }
-      told.abort()
+      // An abort without a reason makes an error, which costs more than all else here.
+      told.abort('ended')
     })
-    return { signal: told.signal, ending: () => ending, forget: () => forget?.() }
+    return { signal: told.signal, ending: () => ending, forget }
+  }
+
+  /** A store that is away for a moment ends no wait: the saga goes on, and so does its caller until the time is up. */
+  async #look(id: string, left: number): Promise<SagaRecord | undefined | 'later'> {
+    try {
+      return await this.#store.load(undefined, id)
+    } catch (error) {
+      if (left <= 0 || classify(error) === 'permanent') throw error
+      return 'later'
+    }
   }
 
   async #result(
@@ -199,12 +245,14 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
       if (ending !== undefined) return outcome(ending.state, ending.error) as Results
       const left = until - this.#clock.monotonic()
       if (!here || !first) {
-        const record = await this.#store.load(undefined, id)
-        if (record === undefined) throw unknown(id)
-        if (isOver(record) || record.held !== undefined) return outcome(record, undefined) as Results
-        if (left <= 0) throw new SagaError('SAGA_TIMEOUT', `saga ${id} has not ended in time; it goes on`, record)
+        const record = await this.#look(id, left)
+        if (record !== 'later') {
+          if (record?.type !== this.#saga.name) throw unknown(id)
+          if (isOver(record) || record.held !== undefined) return outcome(record, undefined) as Results
+          if (left <= 0) throw new SagaError('SAGA_TIMEOUT', `saga ${id} has not ended in time; it goes on`, record)
+        }
       }
-      const over = AbortSignal.any(signal === undefined ? [ended.signal] : [ended.signal, signal])
+      const over = signal === undefined ? ended.signal : AbortSignal.any([ended.signal, signal])
       await this.#clock.sleep(Math.min(Math.max(0, left), pause), over)
       signal?.throwIfAborted()
       pause = Math.min(pause * 2, LOOK.max)
@@ -234,26 +282,43 @@ export function unknown(id: string): WaybillError {
   )
 }
 
-/** What a person or the business decides, written in their transaction. Returns whether it changed anything. */
+export function unknownDefinition(id: string, definition: string): WaybillError {
+  return new WaybillError('SAGA_REFUSED', `saga ${id}: its definition ${definition} is not known here`)
+}
+
+/**
+ * What a person, the business or a reply decides, written in their transaction with the messages that follow from it.
+ * Returns the state, if it changed anything. What the business does at the end and the undo of a request are left to a
+ * runner: it tries the one again, and looks whether something blocks the other.
+ */
 export async function change<Tx>(
-  store: SagaStore<Tx>,
-  tx: Tx | undefined,
-  saga: { readonly steps: Saga['steps'] },
+  db: SagaDatabase<Tx>,
+  tx: Tx,
+  saga: Pick<AnySaga, 'steps' | 'ending'>,
   record: SagaRecord,
   command: Command,
 ): Promise<SagaState | undefined> {
-  const events = decide(saga.steps, record, command)
-  if (events.length === 0) return undefined
-  const state = events.reduce(evolve, record as SagaState)
+  const ends = command.type === 'end'
+  const decided = beforeUndoing(saga, decide(saga.steps, record, command))
+  if (decided.length === 0) return undefined
+  const left = ends || saga.ending === undefined ? decided : decided.filter(({ type }) => type !== 'Ended')
+  const { events, state, messages } = await outgoing(saga, record, record, left)
   const { id, version } = record
   const over = state.held !== undefined || isOver(state)
-  const ends = command.type === 'end'
-  const written = await store.save(tx, {
+  const waiting = events.findLast((event) => event.type === 'Waiting')
+  const asBefore = events.every(({ type }) => type === 'Early') || next(saga.steps, state).do === 'expire'
+  const written = await db.sagas.save(tx, {
     ...{ id, version, runner: undefined, state, lease: 0, progress: true, acknowledged: ends },
     steps: state.steps.filter((step) => !record.steps.includes(step as never)),
-    claim: ends ? 'release' : 'leave',
-    wakeIn: over ? undefined : 0,
+    // What waits from now on is nobody's: whoever has it would take it for due.
+    claim: ends || waiting !== undefined ? 'release' : asBefore ? 'stay' : 'leave',
+    wakeIn: over ? undefined : (waiting?.after ?? 0),
   })
   if (!written) throw new WaybillError('CONFLICT', `saga ${id} was written by another at the same time; try again`)
+  await enqueue(db, tx, messages)
   return state
+}
+
+function tellStarted({ type, id, tenant, traceparent }: Omit<NewSaga, 'runner' | 'wakeIn'>): void {
+  telemetry['saga.started'].publish({ type, id, tenant, traceparent })
 }

@@ -1,7 +1,5 @@
 import { createHash } from 'node:crypto'
 import {
-  type Backoff,
-  type BackoffOptions,
   backoff,
   checkOptions,
   type Duration,
@@ -16,68 +14,17 @@ import {
   wholeNumber,
 } from '../core/index.ts'
 import type { Json } from './json.ts'
-import { AT_END, type SagaStatus, type StepPlan, type UnknownPolicy } from './state.ts'
-
-/** What every function of a step is given. */
-export interface StepContext<Input, Results> {
-  /** The saga's id. */
-  readonly id: string
-  readonly input: Input
-  /** What earlier steps returned, as it comes back from JSON. */
-  readonly results: Results
-  /** Names this step's work: the same in run, check and undo, over retries and crashes. Give it to whoever does the work. */
-  readonly key: string
-  /** How often it was tried before. */
-  readonly attempt: number
-  /** Aborts when its time is up, or when the right to this saga is lost. */
-  readonly signal: AbortSignal
-  /** The W3C trace context the saga was started with. */
-  readonly traceparent: string | undefined
-}
-
-/** What an undo gets: the step, its keys, and its output if it is known. */
-export interface UndoContext<Input, Results, Output> extends StepContext<Input, Results> {
-  /** New each time the step is undone, and kept by retries of that undo. */
-  readonly undoKey: string
-  /** What the step returned, where that is known. */
-  readonly output: Output | undefined
-}
-
-/** What `onEnd` gets: the saga, its input, its results and how it ended. */
-export interface EndContext<Input, Results> {
-  readonly id: string
-  readonly input: Input
-  readonly status: Extract<SagaStatus, 'completed' | 'compensated' | 'failed'>
-  /** Of those that returned one. */
-  readonly results: Partial<Results>
-}
-
-interface Timing {
-  /** How long one call of run, check or undo may take. Default 5 s. */
-  timeout?: Duration
-  /** How long a step is tried in all, with its pauses. Then it is undone, or held behind the point of no return. Default 1 h. */
-  budget?: Duration
-  /** The same of its undo. Then the saga will have failed. Default 1 h. */
-  undoBudget?: Duration
-  /** The pause between tries. Default 1 s doubling to 60 s. */
-  backoff?: BackoffOptions
-}
-
-/** How a step is undone, checked and tried again. */
-export interface StepOptions<Input, Results, Output> extends Timing {
-  /** Undoes the work of this key, whether it was done or not: the output may be missing. */
-  undo?: (c: UndoContext<Input, Results, Output>) => unknown
-  /** Finds out whether the work of this key was done: returns its output, or undefined. */
-  check?: (c: StepContext<Input, Results>) => unknown
-  /** What to do when nobody knows whether the step has happened. Default `check` if there is one, else `retry`. */
-  unknown?: UnknownPolicy
-}
-
-/** How a step in the own database is undone and tried again. */
-export interface TransactionStepOptions<Input, Results, Output, Tx> extends Timing {
-  /** Undoes it, in a transaction of the saga's database. */
-  undo?: (c: UndoContext<Input, Results, Output>, tx: Tx) => unknown
-}
+import { AT_END, type StepPlan, type UnknownPolicy } from './state.ts'
+import type {
+  EndContext,
+  Replies,
+  RequestOptions,
+  StepContext,
+  StepDefinition,
+  StepOptions,
+  Timing,
+  TransactionStepOptions,
+} from './step.ts'
 
 /** A saga: its version, the schema of its input, and the entity it belongs to. */
 export interface SagaOptions<Input> {
@@ -87,17 +34,10 @@ export interface SagaOptions<Input> {
   aggregate?: (input: Input) => string
 }
 
-/** A step as the runner calls it. */
-export interface StepDefinition extends StepPlan {
-  readonly timeout: number
-  readonly backoff: Backoff
-  // biome-ignore lint/suspicious/noExplicitAny: typed by the builder's methods; here they stand in one list.
-  readonly run: (c: any, tx?: any) => unknown
-  // biome-ignore lint/suspicious/noExplicitAny: see above.
-  readonly undoing: ((c: any, tx?: any) => unknown) | undefined
-  // biome-ignore lint/suspicious/noExplicitAny: see above.
-  readonly checking: ((c: any) => unknown) | undefined
-}
+/** The same where options are not left out. */
+type Free<Name extends string, Results> = Name extends keyof Results | typeof AT_END
+  ? [error: `step ${Name} exists already`]
+  : []
 
 /** A name that is free. A repeated one is a type error that says so. */
 type Unused<Name extends string, Results, Options> = Name extends keyof Results | typeof AT_END
@@ -198,6 +138,42 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
     return this.#with({ ...this.#timed(where, options), ...blank(name, 'transaction'), run, undoing })
   }
 
+  /**
+   * Asks somebody by a message, and waits for the message that replies: without a runner, a connection or a caller.
+   *
+   *     .request('ship', { send: (c) => ShipOrder({ … }), reply: Shipped, refused: ShipRefused, undo: (c) => CancelShipment({ … }) })
+   */
+  request<const Name extends string, Output, Refusal = never>(
+    name: Name,
+    options: RequestOptions<Input, Results, Output, Refusal>,
+    ..._rest: Free<Name, Results>
+  ): Saga<Start, Input, With<Results, Name, Json<Output>>, Tx> {
+    const where = this.#where(name)
+    checkOptions(where, options, REQUEST)
+    const { send, undo, check } = options
+    const unknown = oneOf(`${where}: unknown`, options.unknown ?? 'undo', POLICIES)
+    const replies = checkedReplies(where, options as RequestOptions<unknown, unknown, unknown, unknown>)
+    if (unknown === 'check' && check === undefined) {
+      throw new WaybillError('INVALID_OPTION', `${where}: unknown: 'check' needs a check`)
+    }
+    if (replies.correlate !== undefined && this.#inner.aggregate === undefined) {
+      throw new WaybillError('INVALID_OPTION', `${where}: correlate finds sagas by their aggregate, and this has none`)
+    }
+    return this.#with({
+      ...this.#timed(where, options),
+      ...blank(name, 'request'),
+      run: send ?? (() => undefined),
+      undoing: undo,
+      checking: check,
+      // Behind the point of no return nothing is undone: it is held instead.
+      unknown: this.#inner.final && options.unknown === undefined ? 'hold' : unknown,
+      duration: milliseconds(options.within ?? '5m', `${where}: within`),
+      sends: send !== undefined,
+      confirmed: replies.undone !== undefined,
+      replies,
+    })
+  }
+
   /** Waits, without a runner. */
   sleep<const Name extends string>(
     name: Name,
@@ -263,8 +239,48 @@ const POLICIES = ['check', 'retry', 'undo', 'hold'] as const
 /** As in seed tables: a name is an index entry too. */
 const LONGEST_NAME = 100
 
+const REQUEST: OptionNames<RequestOptions<never, never, never>> = {
+  send: true,
+  reply: true,
+  refused: true,
+  within: true,
+  undo: true,
+  undone: true,
+  check: true,
+  unknown: true,
+  correlate: true,
+  ...TIMING,
+}
+
 function blank(name: string, kind: StepPlan['kind']) {
-  return { name, kind, duration: 0, unknown: 'retry' as UnknownPolicy, undoing: undefined, checking: undefined }
+  const nothing = { undoing: undefined, checking: undefined, replies: undefined }
+  return { name, kind, duration: 0, sends: false, confirmed: false, unknown: 'retry' as UnknownPolicy, ...nothing }
+}
+
+function checkedReplies(where: string, options: RequestOptions<unknown, unknown, unknown, unknown>): Replies {
+  const { reply, refused, undone, correlate } = options
+  const events = { reply, refused, undone }
+  for (const [name, event] of Object.entries(events)) {
+    if (typeof event?.decode === 'function' || (event === undefined && name !== 'reply')) continue
+    const text = `${where}: ${name}: ${describe(event)} is not the definition of an event`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+  const types = [reply, refused, undone].flatMap((event) => event?.type ?? [])
+  if (new Set(types).size < types.length) {
+    const text = `${where}: reply, refused and undone must be different events: their type says what happened`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+  if (undone !== undefined && options.undo === undefined) {
+    throw new WaybillError('INVALID_OPTION', `${where}: undone needs an undo`)
+  }
+  if (options.send === undefined && correlate === undefined) {
+    const text = `${where}: without send it waits for a message from outside; give correlate, to find the saga by`
+    throw new WaybillError('INVALID_OPTION', text)
+  }
+  for (const name of ['send', 'correlate'] as const) {
+    if (options[name] !== undefined) checkFunction(`${where}: ${name}`, options[name])
+  }
+  return { reply, refused, undone, correlate: correlate as Replies['correlate'] }
 }
 
 function checkFunction(where: string, fn: unknown): void {
@@ -274,14 +290,12 @@ function checkFunction(where: string, fn: unknown): void {
 
 /** What must be the same for an instance to go on: names, kinds, order and policies. Code may be mended under way. */
 function hashOf({ steps, onEnd }: Inner): string {
-  const parts = steps.map(({ name, kind, undo, check, unknown, final, duration }) => [
-    name,
-    kind,
-    undo,
-    check,
-    unknown,
-    final,
-    duration,
+  const parts = steps.map(({ name, kind, undo, check, unknown, final, duration, sends, replies }) => [
+    ...[name, kind, undo, check, unknown, final],
+    // A deadline may be mended; what replies may not: the replies of old requests would count for nothing.
+    ...(replies === undefined
+      ? [duration]
+      : [sends, replies.reply.type, replies.refused?.type, replies.undone?.type, replies.correlate !== undefined]),
   ])
   const text = JSON.stringify([parts, onEnd !== undefined])
   return createHash('sha256').update(text).digest('hex').slice(0, 12)

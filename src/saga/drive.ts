@@ -3,25 +3,28 @@ import {
   type Clock,
   classify,
   errorSummary,
+  inSpan,
   Reject,
-  RetryLater,
-  telemetry,
-  Unavailable,
+  untilAborted,
   WaybillError,
+  withDeadline,
 } from '../core/index.ts'
 import type { Breakers } from './breakers.ts'
-import type { Calls } from './calls.ts'
-import type { EndContext, StepDefinition } from './definition.ts'
+import type { StepCalls } from './calls.ts'
+import { EndFailed, failure, shown } from './failure.ts'
 import { stored } from './json.ts'
-import { next } from './machine.ts'
+import { decide, next } from './machine.ts'
+import { beforeUndoing, contextOf, deadMessage, enqueue, type Outgoing, outgoing, undoContext } from './outgoing.ts'
 import type { SagaDatabase } from './port.ts'
-import { type Action, AT_END, type Command, find, isOver, type SagaState, type StepState, undoKey } from './state.ts'
-import { type Decision, resultsOf, type Work } from './work.ts'
+import { AT_END, type Command, find, isOver, type SagaState, type StepAction, undoKey } from './state.ts'
+import type { EndContext, StepDefinition } from './step.ts'
+import { spanOf, tell, tellFenced, tellStep } from './telemetry.ts'
+import { beforeSending, type Decision, resultsOf, type Work } from './work.ts'
 
 export interface DriveOptions {
   readonly db: SagaDatabase
   readonly clock: Clock
-  readonly calls: Calls
+  readonly calls: StepCalls
   readonly breakers: Breakers
   /** The most bytes of a result. */
   readonly most: number
@@ -45,14 +48,15 @@ const STALE = new WaybillError('SAGA_STALE', 'somebody else has written this sag
  *
  * It holds no truth. What it knows and could not write is kept with the work, and written when the flow calls again.
  */
-export async function drive(work: Work, signal: AbortSignal, options: DriveOptions): Promise<void> {
+export async function drive(work: Work, flow: AbortSignal, options: DriveOptions): Promise<void> {
   if (work.doubtful && !(await work.reload())) return tellFenced(work)
+  const signal = AbortSignal.any([flow, work.lost.signal])
   while (!work.released && !work.lost.signal.aborted) {
     work.outcome ??= await act(work, signal, options)
     if (work.outcome !== undefined) await write(work, work.outcome, options)
     work.outcome = undefined
   }
-  if (work.lost.signal.aborted) tellFenced(work)
+  if (work.lost.signal.aborted && !work.released) tellFenced(work)
 }
 
 /** Does what is next. `undefined`: it is written already, or the saga was given back. */
@@ -65,13 +69,18 @@ async function act(work: Work, signal: AbortSignal, options: DriveOptions): Prom
       return undefined
     case 'proceed':
       return { type: 'proceed' }
-    case 'wake':
-      return { type: 'succeeded', step: action.step.name, output: undefined }
+    case 'wake': {
+      const left = sleepsFor(work, action)
+      if (left <= 0) return { type: 'succeeded', step: action.step.name, output: undefined }
+      await work.giveBack(left)
+      return undefined
+    }
   }
   if (signal.aborted || options.stopping() || !options.live()) {
     await work.giveBack(0)
     return undefined
   }
+  if (action.do === 'expire') return expired(action, options)
   const name = `${work.message.type}.${action.step.name}${action.do === 'undo' ? ' undo' : ''}`
   const wait = options.breakers.enter(name)
   if (wait > 0) {
@@ -85,22 +94,39 @@ async function act(work: Work, signal: AbortSignal, options: DriveOptions): Prom
   }
 }
 
-type Call = Extract<Action, { step: StepState }>
+/** One statement reads the clock more than once. */
+const SAME_TIME = 20
+
+/** What is left of a sleep, by the store's clock: whoever holds a saga and retries it does not cut its sleep short. */
+function sleepsFor({ record }: Work, { step, plan }: StepAction): number {
+  const began = record.steps.find(({ name }) => name === step.name)?.startedAt ?? record.updatedAt
+  const left = plan.duration - (record.updatedAt.getTime() - began.getTime())
+  return left > SAME_TIME ? left : 0
+}
+
+/** Nobody has answered in time. What the outbox knows about that is written down. */
+async function expired({ step, plan }: StepAction, { db }: DriveOptions): Promise<Command> {
+  const dead = await deadMessage(db, step)
+  const error = `no answer within ${plan.duration / 1000} s${dead === undefined ? '' : `; ${dead}`}`
+  return { type: 'expired', step: step.name, error }
+}
 
 async function call(
   work: Work,
-  action: Call,
+  action: StepAction,
   name: string,
-  flow: AbortSignal,
+  signal: AbortSignal,
   options: DriveOptions,
 ): Promise<Command | undefined> {
   const { clock, breakers } = options
-  const signal = AbortSignal.any([flow, work.lost.signal])
   const step = work.saga.steps.find((one) => one.name === action.step.name)!
   const began = clock.monotonic()
-  work.calling = true
+  if (action.do === 'run') work.unsure = step.name
   try {
-    const command = await perform(work, action, step, signal, options)
+    const command = await inSpan(
+      () => spanOf(work, action),
+      () => perform(work, action, step, signal, options),
+    )
     breakers.answered(name)
     tellStep(work, action, command?.type ?? 'succeeded', clock.monotonic() - began, undefined)
     return command
@@ -111,17 +137,15 @@ async function call(
     }
     const error = asError(thrown)
     const command = failure(work, action, step, error, clock.monotonic() - began, name, signal, breakers)
-    tellStep(work, action, command.type, clock.monotonic() - began, error)
+    tellStep(work, action, command.type, clock.monotonic() - began, shown(work, error))
     // A transaction may be committed although its answer was lost: then the fence refuses what follows from this.
     return command
-  } finally {
-    work.calling = false
   }
 }
 
 async function perform(
   work: Work,
-  action: Call,
+  action: StepAction,
   step: StepDefinition,
   signal: AbortSignal,
   options: DriveOptions,
@@ -129,7 +153,7 @@ async function perform(
   const { calls, most } = options
   const { key, name } = action.step
   const { timeout } = step
-  const context = (inner: AbortSignal) => contextOf(work, action.step, inner)
+  const context = (signal: AbortSignal) => ({ ...contextOf(work.record, work.state, action.step), signal })
   const result = (value: unknown) => stored(value, `the result of ${name}`, most).value
   if (action.do === 'check') {
     const found = await calls.call(`${key} check`, timeout, signal, (inner) => step.checking!(context(inner)))
@@ -145,7 +169,8 @@ async function perform(
   if (action.do === 'undo') await calls.ended(key, timeout, signal)
   const undoes = action.do === 'undo'
   const fn = undoes ? step.undoing! : step.run
-  const inContext = (inner: AbortSignal) => (undoes ? undoContext(work, action.step, inner) : context(inner))
+  const inContext = (signal: AbortSignal) =>
+    undoes ? { ...undoContext(work.record, work.state, action.step), signal } : context(signal)
   const callKey = undoes ? undoKey(action.step) : key
   if (step.kind !== 'transaction') {
     await calls.call(callKey, timeout, signal, (inner) => fn(inContext(inner)))
@@ -168,39 +193,74 @@ async function inTransaction(
   signal: AbortSignal,
   fn: (tx: unknown) => Promise<Command>,
 ): Promise<void> {
+  let leaving = false
   const decision = await options.db.withTransaction(
-    async (tx) => {
-      const made = work.decide(await fn(tx))
-      if (!(await work.save(tx, made, options.stopping()))) throw STALE
-      await end(work, made, tx)
-      return made
-    },
+    (tx) =>
+      // One that does not heed its signal must not keep the transaction open.
+      untilAborted(decideIn(tx), signal, () => {
+        throw signal.reason
+      }),
     { signal },
   )
-  advanced(work, decision, options)
+  async function decideIn(tx: unknown): Promise<Decision> {
+    const { saga, record, state } = work
+    const events = decide(saga.steps, state, await fn(tx))
+    const made = await outgoing(saga, record, state, beforeUndoing(saga, events))
+    leaving = options.stopping()
+    if (!(await work.save(tx, made, leaving))) throw STALE
+    await enqueue(options.db, tx, made.messages)
+    await end(work, made, tx)
+    return made
+  }
+  advanced(work, decision, leaving, options)
 }
 
 async function end({ saga, record }: Work, { events, state }: Decision, tx: unknown): Promise<void> {
   const ended = events.find((event) => event.type === 'Ended')
   if (ended === undefined || saga.ending === undefined) return
   const status = state.status as EndContext<unknown, unknown>['status']
-  await saga.ending({ id: record.id, input: record.input, status, results: resultsOf(state) }, tx)
+  const reason = status === 'completed' ? undefined : endReason(state)
+  try {
+    await saga.ending({ id: record.id, input: record.input, status, results: resultsOf(state), reason }, tx)
+  } catch (error) {
+    throw new EndFailed(error)
+  }
+}
+
+/** A refusal in its own words: whoever wrote it, and whoever reads it, knows no codes. */
+export function endReason({ error }: SagaState): string | undefined {
+  return error?.replace(/^[^:]*: Reject \[REJECTED\]: /, '')
 }
 
 /** A write in a transaction is committed. */
-function advanced(work: Work, { events, state }: Decision, options: DriveOptions): void {
+function advanced(work: Work, { events, state }: Decision, leaving: boolean, options: DriveOptions): void {
   const waits = events.some(({ type }) => type === 'Waiting')
   work.doubtful = false
-  work.saved(state, waits || options.stopping() || state.held !== undefined || isOver(state))
+  work.saved(state, waits || leaving || state.held !== undefined || isOver(state))
   tell(work, state, options)
+}
+
+/** What a command means, and the messages that go with it. */
+async function decided(work: Work, command: Command, { db }: DriveOptions): Promise<Outgoing> {
+  const { saga, record, state } = work
+  const made = await outgoing(saga, record, state, decide(saga.steps, state, command))
+  // An undo that waits behind a dead request would never arrive, and the saga would look undone.
+  const undoes = made.messages.length === 0 ? undefined : made.events.find(({ type }) => type === 'Undoing')
+  const step = undoes === undefined ? undefined : find(state, (undoes as { step: string }).step)
+  const dead = step === undefined ? undefined : await deadMessage(db, step)
+  if (dead === undefined || made.state.error?.includes(dead)) return made
+  const events = [...made.events, { type: 'Noted' as const, reason: dead }]
+  return { ...made, events, state: work.after(events) }
 }
 
 /** Writes what a command means, or finds that the saga is another's. */
 async function write(work: Work, command: Command, options: DriveOptions): Promise<void> {
   for (;;) {
-    const decision = work.decide(command)
+    const decision = await decided(work, command, options)
     const { events } = decision
     if (events.length === 0 && command.type === 'proceed') {
+      // It was written, and only the answer was lost; or somebody else has decided meanwhile.
+      if (next(work.saga.steps, work.state).do !== 'proceed') return
       throw new WaybillError('SAGA_STUCK', `nothing follows from the state of saga ${work.id}`)
     }
     // What is only known better is written with what comes next.
@@ -209,26 +269,29 @@ async function write(work: Work, command: Command, options: DriveOptions): Promi
       return
     }
     const ends = events.some(({ type }) => type === 'Ended') && work.saga.ending !== undefined
-    if (ends ? await writeEnd(work, decision, options) : await work.save(undefined, decision, options.stopping())) {
-      if (!ends) tell(work, decision.state, options)
+    const joint = ends || decision.messages.length > 0
+    if (joint ? await writeEnd(work, decision, options) : await work.save(undefined, decision, options.stopping())) {
+      if (!joint) tell(work, decision.state, options)
       return
     }
     if (!(await work.reload())) return
   }
 }
 
-/** The last write, with what the business does in it. When that fails, all but the end is written, and it is tried again. */
-async function writeEnd(work: Work, decision: Decision, options: DriveOptions): Promise<boolean> {
+/**
+ * A write with its messages, or the last one, with what the business does in it. When that fails, all but the end is
+ * written, and it is tried again.
+ */
+async function writeEnd(work: Work, decision: Outgoing, options: DriveOptions): Promise<boolean> {
   const { clock, db } = options
   const began = clock.monotonic()
   try {
     await db.withTransaction(async (tx) => {
       if (!(await work.save(tx, decision))) throw STALE
-      await end(work, decision, tx).catch((error) => {
-        throw new EndFailed(error)
-      })
+      await enqueue(db, tx, decision.messages)
+      await withDeadline(end(work, decision, tx), END_TIMEOUT, clock, tooLate)
     })
-    advanced(work, decision, options)
+    advanced(work, decision, false, options)
     return true
   } catch (thrown) {
     if (thrown === STALE) return false
@@ -240,10 +303,11 @@ async function writeEnd(work: Work, decision: Decision, options: DriveOptions): 
   }
 }
 
-class EndFailed extends WaybillError {
-  constructor(cause: unknown) {
-    super('END_FAILED', 'onEnd failed', { cause })
-  }
+/** As for a step. */
+const END_TIMEOUT = 5000
+
+function tooLate(): never {
+  throw new EndFailed(new WaybillError('TIMEOUT', `no answer within ${END_TIMEOUT} ms`))
 }
 
 async function retryEnd(
@@ -256,110 +320,20 @@ async function retryEnd(
   const before = find(work.state, AT_END)?.attempts ?? 0
   const step = work.saga.steps.at(-1)!
   const permanent = error instanceof Reject || classify(error) === 'permanent'
-  // All that was decided but the end.
-  const without = events.filter(({ type }) => type !== 'Ended')
+  // All that was decided but the end, and what is sent with it.
+  const without = beforeSending(events)
   work.keep({ events: without, state: work.after(without) })
   const spent = took + (before === 0 ? 0 : step.backoff(before))
-  const tried = { step: AT_END, error: errorSummary(error), spent, after: step.backoff(before + 1), permanent }
+  const tried = {
+    step: AT_END,
+    error: errorSummary(shown(work, error)),
+    spent,
+    after: step.backoff(before + 1),
+    permanent,
+  }
   const failed = work.decide({ type: 'endFailed', ...tried })
   const decision = { events: [...without, ...failed.events], state: failed.state }
   const written = await work.save(undefined, decision)
   if (written) tell(work, decision.state, options)
   return written
-}
-
-/** What an error of a step means. */
-function failure(
-  work: Work,
-  action: Call,
-  step: StepDefinition,
-  error: Error,
-  took: number,
-  name: string,
-  signal: AbortSignal,
-  breakers: Breakers,
-): Command {
-  if (signal.aborted) return { type: 'interrupted' }
-  const text = errorSummary(error)
-  const undoes = action.do === 'undo'
-  const kind = classify(error)
-  const refused = error instanceof Reject
-  const unstorable = error instanceof WaybillError && (error.code === 'NOT_SERIALISABLE' || error.code === 'TOO_LARGE')
-  if (refused || unstorable || kind === 'permanent') breakers.answered(name)
-  if (refused && action.do === 'run') {
-    work.refusal = error
-    return { type: 'refused', step: step.name, error: text }
-  }
-  const permanent = kind === 'permanent' || unstorable
-  const { attempts } = action.step
-  const after = error instanceof RetryLater ? error.delay : step.backoff(attempts + 1)
-  const counts = permanent || breakers.failed(name, work.id, kind === 'down', error)
-  const spent = counts ? took + (attempts === 0 ? 0 : step.backoff(attempts)) : 0
-  // A check that is refused is asked again, like one that throws anything else.
-  const type = undoes ? 'undoFailed' : 'unknown'
-  return { type, step: step.name, error: text, spent, after, permanent: permanent && action.do !== 'check' }
-}
-
-function contextOf(work: Work, step: StepState, signal: AbortSignal) {
-  const { id, input, traceparent } = work.record
-  const { key, attempts } = step
-  // Each call gets its own: what a step changes in them is nobody else's.
-  const results = structuredClone(resultsOf(work.state))
-  return { id, input: structuredClone(input), results, key, attempt: attempts, signal, traceparent }
-}
-
-function undoContext(work: Work, step: StepState, signal: AbortSignal) {
-  return { ...contextOf(work, step, signal), undoKey: undoKey(step), output: structuredClone(step.output) }
-}
-
-function tell(work: Work, state: SagaState, { told, clock }: DriveOptions): void {
-  const { id, type, tenant, traceparent, createdAt } = work.record
-  const about = { type, id, tenant, traceparent }
-  if (state.held !== undefined) {
-    telemetry['saga.held'].publish({ ...about, reason: state.held })
-    told(work)
-  } else if (isOver(state)) {
-    const took = Math.max(0, clock.now() - createdAt.getTime())
-    telemetry['saga.ended'].publish({ ...about, status: state.status, took })
-    told(work)
-  }
-}
-
-function tellStep(work: Work, action: Call, result: string, took: number, error: unknown): void {
-  if (!telemetry['saga.step'].active) return
-  const { id, type, tenant, traceparent } = work.record
-  const { name: step, attempts } = action.step
-  const about = { type, id, tenant, traceparent, step, call: action.do as 'run' | 'check' | 'undo' }
-  telemetry['saga.step'].publish({ ...about, result, took, attempt: attempts + 1, error })
-}
-
-function tellFenced({ id, message }: Work): void {
-  telemetry['saga.fenced'].publish({ type: message.type, id })
-}
-
-/**
- * What a flow makes of an error here: a store that is away is nobody's fault, and anything else is tried again later. What
- * the store will never take is held for a person, without the outcome that it refused.
- */
-export async function driveError(work: Work, error: unknown): Promise<Error> {
-  if (classify(error) === 'down') {
-    return error instanceof Unavailable ? error : new Unavailable('the store of sagas is away', { cause: error })
-  }
-  const summary = errorSummary(error)
-  const refused = classify(error) === 'permanent' || (error instanceof WaybillError && error.code.startsWith('SAGA_'))
-  if (refused && (await hold(work, summary))) return new RetryLater(0, 'it is held', { charged: false })
-  return new RetryLater(refused ? '60s' : '1s', `the saga could not be written: ${summary}`, {
-    cause: error,
-    charged: false,
-  })
-}
-
-async function hold(work: Work, summary: string): Promise<boolean> {
-  try {
-    if (!(await work.reload())) return true
-    work.outcome = undefined
-    return await work.save(undefined, work.decide({ type: 'hold', reason: `it could not be written: ${summary}` }))
-  } catch {
-    return false
-  }
 }

@@ -2,23 +2,14 @@
 
 export { done, notDone, type Resolution, SagaAdmin, type SagaAdminOptions, type SagaView } from './admin.ts'
 export { SagaClient, SagaError, type StartOptions, type WaitOptions } from './client.ts'
-export {
-  type AnySaga,
-  type EndContext,
-  Saga,
-  type SagaOptions,
-  type StepContext,
-  type StepDefinition,
-  type StepOptions,
-  saga,
-  type TransactionStepOptions,
-  type UndoContext,
-} from './definition.ts'
+export { type AnySaga, Saga, type SagaOptions, saga } from './definition.ts'
+export { evolve } from './evolve.ts'
 export type { Json } from './json.ts'
-export { decide, evolve, next } from './machine.ts'
+export { decide, next } from './machine.ts'
 export type {
   Claim,
   Claimed,
+  CountedState,
   NewSaga,
   SagaAudit,
   SagaChange,
@@ -27,9 +18,11 @@ export type {
   SagaListener,
   SagaPage,
   SagaRecord,
+  SagaStats,
   SagaStore,
   StepRecord,
 } from './port.ts'
+export { type SagaRepliesOptions, sagaReplies } from './replies.ts'
 export { SagaRunner, type SagaRunnerOptions, type SagaRunnerStatus } from './runner.ts'
 export type {
   Action,
@@ -43,3 +36,14 @@ export type {
   StepStatus,
   UnknownPolicy,
 } from './state.ts'
+export type {
+  EndContext,
+  Replies,
+  RequestContext,
+  RequestOptions,
+  StepContext,
+  StepDefinition,
+  StepOptions,
+  TransactionStepOptions,
+  UndoContext,
+} from './step.ts'

@@ -1,17 +1,21 @@
-import { nameUuid, WaybillError } from '../core/index.ts'
+import { WaybillError } from '../core/index.ts'
+import { evolve } from './evolve.ts'
+import { again, byPolicy, first, follow, followed, giveUp, held, LOST, sending, undoing } from './follow.ts'
 import {
   type Action,
   AT_END,
   type Command,
+  current,
   type Failure,
   find,
+  isOpen,
   isOver,
   type Plan,
   planOf,
+  reached,
   type SagaEvent,
   type SagaState,
-  type StepPlan,
-  type StepState,
+  toUndo,
 } from './state.ts'
 
 /**
@@ -39,7 +43,6 @@ import {
  *              │  └───▶ failed (refused: there is nothing to undo)     └──▶ compensation_failed
  *              └──────▶ unknown (no clear answer: its policy says what follows; to be undone it counts as done)
  */
-const LOST = 'its runner stopped without a word'
 
 /** What a command means for this state, by the table of transitions. Throws SAGA_REFUSED for what a person may not do. */
 export function decide(plan: Plan, state: SagaState, command: Command): readonly SagaEvent[] {
@@ -56,12 +59,16 @@ export function decide(plan: Plan, state: SagaState, command: Command): readonly
       return onUnknown(plan, state, command)
     case 'absent':
       return onAbsent(plan, state, command.step)
+    case 'expired':
+      return onExpired(plan, state, command.step, command.error)
+    case 'sendFailed':
+      return onSendFailed(plan, state, command)
     case 'takenOver':
       return onTakeover(plan, state, true)
     case 'interrupted':
       return onTakeover(plan, state, false)
     case 'undone':
-      return onUndone(plan, state, command.step)
+      return onUndone(plan, state, command.step, command.undo)
     case 'undoFailed':
       return onUndoFailed(plan, state, command)
     case 'endFailed':
@@ -83,13 +90,25 @@ export function decide(plan: Plan, state: SagaState, command: Command): readonly
 
 function onSuccess(plan: Plan, state: SagaState, name: string, output: unknown): readonly SagaEvent[] {
   const step = find(state, name)
-  if (step === undefined || step.executed || state.status === 'completed') return []
+  if (step === undefined) return onEarly(plan, state, name, output)
+  if (step.executed || state.status === 'completed') return []
   const done: SagaEvent = { type: 'Done', step: name, output }
   if (state.held !== undefined) return [done]
-  if (!isOver(state)) return then(plan, state, [done])
+  if (!isOver(state)) return followed(plan, state, [done])
   if (hasPassed(plan, state)) return []
   // It was given up, and undone or not: its work has happened after all.
-  return then(plan, state, [done, { type: 'Turned', reason: `${name} succeeded late` }])
+  return followed(plan, state, [done, { type: 'Turned', reason: `${name} succeeded late` }])
+}
+
+/** Only a message from outside can come before its step: it is kept until then. If that never comes, it is undone too. */
+function onEarly(plan: Plan, state: SagaState, name: string, output: unknown): readonly SagaEvent[] {
+  const { kind, sends, undo } = planOf(plan, name)
+  if (kind !== 'request' || sends || state.status === 'completed') return []
+  const early: SagaEvent = { type: 'Early', step: name, output }
+  if (state.status === 'running' || state.held !== undefined) return [early]
+  if (!isOver(state)) return followed(plan, state, [early])
+  if (!undo || hasPassed(plan, state)) return []
+  return followed(plan, state, [early, { type: 'Turned', reason: `${name} succeeded late` }])
 }
 
 function onRefusal(plan: Plan, state: SagaState, name: string, error: string): readonly SagaEvent[] {
@@ -97,7 +116,7 @@ function onRefusal(plan: Plan, state: SagaState, name: string, error: string): r
   if (step === undefined || step.executed || isOver(state) || !isOpen(step)) return []
   const refused: SagaEvent = { type: 'Refused', step: name, error }
   if (state.held !== undefined) return [refused]
-  return then(plan, state, [refused])
+  return followed(plan, state, [refused])
 }
 
 function onUnknown(plan: Plan, state: SagaState, { step: name, error, spent, after, permanent }: Failure) {
@@ -108,10 +127,10 @@ function onUnknown(plan: Plan, state: SagaState, { step: name, error, spent, aft
   const known = planned.kind === 'transaction'
   const tried: SagaEvent = { type: 'Tried', step: name, error, spent, known }
   if (state.held !== undefined) return [tried]
-  if (state.status === 'compensating') return then(plan, state, [tried])
+  if (state.status === 'compensating') return followed(plan, state, [tried])
   const over = permanent || step.spent + spent >= planned.budget
   if (known && over) return onRefusal(plan, state, name, error)
-  if (over) return then(plan, state, [tried, ...giveUp(planned, error)])
+  if (over) return followed(plan, state, [tried, ...giveUp(planned, error)])
   if (known || planned.check) return [tried, { type: 'Waiting', after }] as const
   return byPolicy(plan, state, [tried], planned, error) ?? ([tried, { type: 'Waiting', after }] as const)
 }
@@ -122,12 +141,46 @@ function onAbsent(plan: Plan, state: SagaState, name: string): readonly SagaEven
   if (step === undefined || isOver(state) || state.held !== undefined || step.status !== 'unknown') return []
   if (state.status === 'compensating') return follow(plan, state)
   const reason = step.error ?? 'it was not found'
-  return byPolicy(plan, state, [], planOf(plan, name), reason) ?? [{ type: 'Absent', step: name }]
+  const planned = planOf(plan, name)
+  if (planned.kind === 'request') return again(plan, state, step, [], reason)
+  return byPolicy(plan, state, [], planned, reason) ?? [{ type: 'Absent', step: name }]
+}
+
+/** No reply in time. The same transition as a refusal, unless the step's policy says otherwise; of an undo, another try. */
+function onExpired(plan: Plan, state: SagaState, name: string, error: string): readonly SagaEvent[] {
+  const step = find(state, name)
+  if (step === undefined || isOver(state) || state.held !== undefined) return []
+  const planned = planOf(plan, name)
+  const spent = planned.duration
+  if (state.status === 'running') {
+    if (!isOpen(step)) return []
+    const tried: SagaEvent = { type: 'Tried', step: name, error, spent, known: false }
+    return planned.check ? [tried] : again(plan, evolve(state, tried), step, [tried], error)
+  }
+  if (step.status !== 'compensating') return []
+  if (!planned.confirmed) return followed(plan, state, undoing(planned))
+  const tried: SagaEvent = { type: 'UndoTried', step: name, error, spent }
+  if (step.spent + spent < planned.undoBudget) return [tried, ...undoing(planned)]
+  return followed(plan, state, [tried, { type: 'UndoGaveUp', step: name, error }])
+}
+
+/** Its message could not be made: nothing was sent. */
+function onSendFailed(plan: Plan, state: SagaState, failure: Failure): readonly SagaEvent[] {
+  const { step: name, error, spent, after, permanent } = failure
+  const step = find(state, name)
+  if (step?.status === 'compensating') return onUndoFailed(plan, state, failure)
+  if (step === undefined || !isOpen(step)) return []
+  const known = step.sends === 0
+  const tried: SagaEvent = { type: 'Tried', step: name, error, spent, known }
+  if (!permanent && step.spent + spent < planOf(plan, name).budget) return [tried, { type: 'Waiting', after }]
+  return known
+    ? onRefusal(plan, state, name, error)
+    : followed(plan, state, [tried, ...giveUp(planOf(plan, name), error)])
 }
 
 /** `taken`: another had it. Otherwise this runner gives it back in the middle of a step. */
 function onTakeover(plan: Plan, state: SagaState, taken: boolean): readonly SagaEvent[] {
-  const step = state.steps.at(-1)
+  const step = current(plan, state)
   if (isOver(state) || step?.status !== 'pending') return []
   const planned = planOf(plan, step.name)
   if (planned.kind !== 'step') return []
@@ -136,24 +189,14 @@ function onTakeover(plan: Plan, state: SagaState, taken: boolean): readonly Saga
   return byPolicy(plan, state, [lost], planned, LOST) ?? [lost]
 }
 
-/** What the policy says at once; `undefined`: it is tried again. */
-function byPolicy(plan: Plan, state: SagaState, events: readonly SagaEvent[], planned: StepPlan, error: string) {
-  if (planned.unknown === 'undo') return then(plan, state, [...events, ...giveUp(planned, error)])
-  if (planned.unknown === 'hold') return [...events, held(planned.name, `is unknown: ${error}`)]
-  return undefined
-}
-
-function giveUp(planned: StepPlan, error: string): readonly SagaEvent[] {
-  if (planned.final) return [held(planned.name, `gave up behind the point of no return: ${error}`)]
-  return [{ type: 'Turned', reason: `${planned.name}: ${error}` }]
-}
-
-function onUndone(plan: Plan, state: SagaState, name: string): readonly SagaEvent[] {
+function onUndone(plan: Plan, state: SagaState, name: string, undo?: number): readonly SagaEvent[] {
   const step = find(state, name)
+  // One that confirms an earlier undo says nothing about the present one.
+  if (undo !== undefined && step?.undos !== undo) return []
   if (step?.status !== 'compensating' && step?.status !== 'compensation_failed') return []
   const undone: SagaEvent = { type: 'Undone', step: name }
   if (state.held !== undefined) return [undone]
-  if (state.status === 'compensating') return then(plan, state, [undone])
+  if (state.status === 'compensating') return followed(plan, state, [undone])
   const left = state.steps.some((other) => other !== step && other.status === 'compensation_failed')
   return state.status === 'failed' && !left ? [undone, { type: 'Ended', status: 'compensated' }] : [undone]
 }
@@ -165,7 +208,7 @@ function onUndoFailed(plan: Plan, state: SagaState, { step: name, error, spent, 
   if (state.held !== undefined) return [tried]
   const over = permanent || step.spent + spent >= planOf(plan, name).undoBudget
   if (!over) return [tried, { type: 'Waiting', after }] as const
-  return then(plan, state, [tried, { type: 'UndoGaveUp', step: name, error }])
+  return followed(plan, state, [tried, { type: 'UndoGaveUp', step: name, error }])
 }
 
 /** An hour, as for a step. */
@@ -181,29 +224,47 @@ function onEndFailed(state: SagaState, { error, spent, after, permanent }: Failu
 function onRetry(plan: Plan, state: SagaState): readonly SagaEvent[] {
   if (state.status === 'completed' || state.status === 'compensated') refuse(state, 'retry')
   if (state.status === 'failed') return reopen(plan, state, 'retry')
-  const step = current(state)
+  return resume(plan, state)
+}
+
+/** It goes on as its status says. A request that waits is sent again. */
+function resume(plan: Plan, state: SagaState): readonly SagaEvent[] {
+  const resumed: SagaEvent = { type: 'Resumed' }
+  if (state.status === 'compensating') return [resumed, ...undoAgain(plan, evolve(state, resumed))]
+  const step = current(plan, state)
+  if (step === undefined) return [resumed]
+  const planned = planOf(plan, step.name)
   // Refused behind the point of no return: there is no way but forward.
-  const again = state.status === 'running' && step?.status === 'failed' && planOf(plan, step.name).final
-  return [{ type: 'Resumed' }, ...(again ? [{ type: 'Again' as const, step: step.name }] : [])]
+  const refused = step.status === 'failed' && planned.final
+  const events: SagaEvent[] = refused ? [resumed, { type: 'Again', step: step.name }] : [resumed]
+  return planned.kind === 'request' && (refused || isOpen(step)) ? [...events, ...sending(planned)] : events
+}
+
+function undoAgain(plan: Plan, state: SagaState): readonly SagaEvent[] {
+  const step = toUndo(plan, state)
+  if (step?.status !== 'compensating') return []
+  const planned = planOf(plan, step.name)
+  return planned.kind === 'request' ? followed(plan, state, undoing(planned)) : []
 }
 
 function onCompensate(plan: Plan, state: SagaState, reason: string): readonly SagaEvent[] {
   if (state.status === 'compensated') return []
   if (state.status === 'failed') return reopen(plan, state, 'compensate')
-  if (state.status === 'compensating') return state.held === undefined ? [] : [{ type: 'Resumed' }]
+  if (state.status === 'compensating') return state.held === undefined ? [] : resume(plan, state)
   if (hasPassed(plan, state)) refuse(state, 'compensate', PASSED)
   return [...(state.held === undefined ? [] : [{ type: 'Resumed' as const }]), { type: 'Turned', reason }]
 }
 
 function reopen(plan: Plan, state: SagaState, what: string): readonly SagaEvent[] {
   if (hasPassed(plan, state)) refuse(state, what, PASSED)
-  return [{ type: 'Reopened' }]
+  const reopened: SagaEvent = { type: 'Reopened' }
+  return [reopened, ...undoAgain(plan, evolve(state, reopened))]
 }
 
 const PASSED = 'it has passed the point of no return'
 
-function hasPassed(plan: Plan, { steps }: SagaState): boolean {
-  return steps.some(({ name }) => name !== AT_END && planOf(plan, name).final)
+function hasPassed(plan: Plan, state: SagaState): boolean {
+  return reached(plan, state).some(({ name }) => planOf(plan, name).final)
 }
 
 function onResolve(plan: Plan, state: SagaState, command: Extract<Command, { type: 'resolve' }>): readonly SagaEvent[] {
@@ -222,166 +283,29 @@ function onResolve(plan: Plan, state: SagaState, command: Extract<Command, { typ
   return refuse(state, `resolve ${name}`, `it is ${step.status}`)
 }
 
-/** The events, and what follows from the state they lead to. */
-function then(plan: Plan, state: SagaState, events: readonly SagaEvent[]): readonly SagaEvent[] {
-  const after = events.reduce(evolve, state)
-  return after.held === undefined && !isOver(after) ? [...events, ...follow(plan, after)] : events
-}
-
-/** What to write next where nothing is open: the intent of the next step or undo, or the end. */
-function follow(plan: Plan, state: SagaState): readonly SagaEvent[] {
-  if (state.status === 'compensating') return followBack(plan, state)
-  const step = current(state)
-  if (step === undefined) return first(plan)
-  if (step.status === 'failed') {
-    const { final } = planOf(plan, step.name)
-    const why = step.error ?? 'refused'
-    if (final) return [held(step.name, `was refused behind the point of no return: ${why}`)]
-    return then(plan, state, [{ type: 'Turned', reason: `${step.name}: ${why}` }])
-  }
-  if (step.status === 'unknown') return byPolicy(plan, state, [], planOf(plan, step.name), step.error ?? LOST) ?? []
-  if (step.status !== 'completed') return []
-  const following = plan[plan.findIndex(({ name }) => name === step.name) + 1]
-  return following === undefined ? [{ type: 'Ended', status: 'completed' }] : intent(following)
-}
-
-function followBack(plan: Plan, state: SagaState): readonly SagaEvent[] {
-  const step = toUndo(plan, state)
-  if (step !== undefined) return step.status === 'compensating' ? [] : [{ type: 'Undoing', step: step.name }]
-  const failed = state.steps.some(({ status }) => status === 'compensation_failed')
-  return [{ type: 'Ended', status: failed ? 'failed' : 'compensated' }]
-}
-
-function first(plan: Plan): readonly SagaEvent[] {
-  const [step] = plan
-  return step === undefined ? [{ type: 'Ended', status: 'completed' }] : intent(step)
-}
-
-function intent({ name, kind, duration }: StepPlan): readonly SagaEvent[] {
-  const intended: SagaEvent = { type: 'Intended', step: name }
-  return kind === 'sleep' ? [intended, { type: 'Waiting', after: duration }] : [intended]
-}
-
-/** The last one begun whose work may be there. One that is pending and was never tried has not run. */
-function toUndo(plan: Plan, state: SagaState): StepState | undefined {
-  return state.steps.findLast(({ name, status, attempts }) => {
-    if (name === AT_END || !planOf(plan, name).undo) return false
-    if (status === 'pending') return attempts > 0 && planOf(plan, name).kind === 'step'
-    return status === 'completed' || status === 'unknown' || status === 'compensating'
-  })
-}
-
 /** What a runner does with a saga that is due and its own. */
 export function next(plan: Plan, state: SagaState): Action {
   if (state.held !== undefined || isOver(state)) return { do: 'nothing' }
   if (state.status === 'compensating') {
     const step = toUndo(plan, state)
-    return step?.status === 'compensating' ? { do: 'undo', step, plan: planOf(plan, step.name) } : { do: 'proceed' }
+    if (step?.status !== 'compensating') return { do: 'proceed' }
+    const planned = planOf(plan, step.name)
+    return { do: planned.kind === 'request' ? 'expire' : 'undo', step, plan: planned }
   }
-  const step = current(state)
+  const step = current(plan, state)
   if (step === undefined || !isOpen(step)) return { do: 'proceed' }
   const planned = planOf(plan, step.name)
+  if (planned.kind === 'request') {
+    if (step.status === 'unknown') return planned.check ? { do: 'check', step, plan: planned } : { do: 'proceed' }
+    // A runner has it only when it is due: nobody answered.
+    return step.sends === 0 && planned.sends ? { do: 'proceed' } : { do: 'expire', step, plan: planned }
+  }
   if (planned.kind === 'sleep') return { do: 'wake', step, plan: planned }
   if (step.status === 'unknown' && planned.unknown !== 'retry') {
     // Without a check it was given back in the middle: its policy has not been heard yet.
     return planned.check ? { do: 'check', step, plan: planned } : { do: 'proceed' }
   }
   return { do: 'run', step, plan: planned }
-}
-
-/** The state after an event. */
-export function evolve(state: SagaState, event: SagaEvent): SagaState {
-  switch (event.type) {
-    case 'Intended':
-      return { ...state, steps: [...state.steps, newStep(state, event.step)] }
-    case 'Absent':
-      return change(state, event.step, { status: 'pending' })
-    case 'Again':
-      return change(state, event.step, { status: 'pending', spent: 0, error: undefined })
-    case 'Done':
-      return change(state, event.step, { status: 'completed', executed: true, output: event.output, error: undefined })
-    case 'Refused':
-      return change(state, event.step, { status: 'failed', error: event.error })
-    case 'TakenOver':
-      return change(state, event.step, { status: 'unknown', ...triedAgain(state, { ...event, spent: 0 }) })
-    case 'Tried': {
-      const status = event.known ? 'pending' : 'unknown'
-      const there = find(state, event.step) === undefined ? evolve(state, { ...event, type: 'Intended' }) : state
-      return change(there, event.step, { status, ...triedAgain(there, event) })
-    }
-    case 'Undoing': {
-      const { undos } = find(state, event.step)!
-      return change(state, event.step, { status: 'compensating', undos: undos + 1, attempts: 0, spent: 0 })
-    }
-    case 'UndoTried':
-      return change(state, event.step, triedAgain(state, event))
-    case 'Undone':
-      return change(state, event.step, { status: 'compensated', error: undefined })
-    case 'UndoGaveUp':
-      return change(state, event.step, { status: 'compensation_failed', error: event.error })
-    case 'Turned':
-      return { ...state, status: 'compensating', error: event.reason }
-    case 'Held':
-      return { ...state, held: event.reason }
-    case 'Resumed':
-      return { ...state, held: undefined, steps: state.steps.map((step) => (isSettled(step) ? step : rested(step))) }
-    case 'Reopened': {
-      const steps = state.steps.map((step) =>
-        step.status === 'compensation_failed' ? { ...rested(step), status: 'compensating' as const } : step,
-      )
-      return { ...state, status: 'compensating', held: undefined, steps }
-    }
-    case 'Ended':
-      return { ...state, status: event.status, held: undefined, error: event.reason ?? state.error }
-    case 'Waiting':
-      return state
-  }
-}
-
-function newStep({ id }: SagaState, name: string): StepState {
-  const key = nameUuid(5, id, name)
-  return {
-    name,
-    key,
-    status: 'pending',
-    output: undefined,
-    executed: false,
-    attempts: 0,
-    spent: 0,
-    undos: 0,
-    error: undefined,
-  }
-}
-
-function change(state: SagaState, name: string, changes: Partial<StepState>): SagaState {
-  return { ...state, steps: state.steps.map((step) => (step.name === name ? { ...step, ...changes } : step)) }
-}
-
-function triedAgain(state: SagaState, { step: name, error, spent }: { step: string; error: string; spent: number }) {
-  const step = find(state, name)!
-  return { attempts: step.attempts + 1, spent: step.spent + spent, error }
-}
-
-/** With its whole budget before it. */
-function rested(step: StepState): StepState {
-  return step.spent === 0 ? step : { ...step, spent: 0 }
-}
-
-/** The last step that was begun. */
-function current({ steps }: SagaState): StepState | undefined {
-  return steps.findLast(({ name }) => name !== AT_END)
-}
-
-function isOpen({ status }: StepState): boolean {
-  return status === 'pending' || status === 'unknown'
-}
-
-function isSettled({ status }: StepState): boolean {
-  return status !== 'pending' && status !== 'unknown' && status !== 'compensating'
-}
-
-function held(name: string, why: string): SagaEvent {
-  return { type: 'Held', reason: `${name} ${why}` }
 }
 
 function refuse(state: SagaState, what: string, why = `it is ${state.status}`): never {

@@ -1,3 +1,6 @@
+import type { OutboxAdmin } from '../outbox/admin.ts'
+import type { Inbox } from '../store/inbox.ts'
+import type { Outbox } from '../store/store.ts'
 import type { SagaState, SagaStatus, StepState } from './state.ts'
 
 /** A step as it is stored. */
@@ -64,8 +67,9 @@ export interface SagaChange {
    * - `keep`: it goes on; its lease is renewed when less than half is left, so that most writes touch no index.
    * - `release`: it is given back, due in `wakeIn` milliseconds, or never of its own.
    * - `leave`: whoever has claimed it keeps it; when nobody has, as `release`.
+   * - `stay`: whoever has claimed it keeps it, and it is due when it was.
    */
-  readonly claim: 'keep' | 'release' | 'leave'
+  readonly claim: 'keep' | 'release' | 'leave' | 'stay'
   readonly wakeIn: number | undefined
   /** Milliseconds, for `keep`. */
   readonly lease: number
@@ -84,8 +88,6 @@ export interface Claim {
   readonly runner: string
   /** Milliseconds. */
   readonly lease: number
-  /** What was due earlier is left out: a hint, since the beginning of the index is full of what was claimed before. */
-  readonly from?: Date | undefined
 }
 
 /** A saga that is this runner's until its lease runs out. */
@@ -122,24 +124,48 @@ export interface SagaAudit {
   readonly note: string
 }
 
+/** In which states sagas are counted: those that have not ended, and those that failed and that no person has ended. */
+export type CountedState = 'running' | 'compensating' | 'held' | 'failed'
+
+/** How many sagas of a type are in which state. */
+export interface SagaStats {
+  readonly type: string
+  readonly counts: Readonly<Record<CountedState, { readonly count: number; readonly estimated: boolean }>>
+  /** For how many seconds the first has been due and was not driven; 0 when none is. */
+  readonly dueSeconds: number
+  /** For how many seconds the first has waited for a person; 0 when none does. */
+  readonly waitingSeconds: number
+}
+
 /** Hears when something may be due. */
 export interface SagaListener {
-  /** Until somebody tells, or `ms`, or `signal`; at once where it was not listening before. */
-  wait(ms: number, signal: AbortSignal): Promise<void>
-  /** There is work: nobody need tell. */
+  /**
+   * Until notified, or `ms`, or `signal`; at once where there was a notification since the last call, or it was not
+   * listening before. Returns whether there may be something: also when `signal` came at the same time.
+   */
+  wait(ms: number, signal: AbortSignal): Promise<boolean>
+  /**
+   * Whether this is the one who reports all sagas when somebody asks for numbers: at most one at a time is. Absent: it
+   * cannot be found out, and each of them reports.
+   */
+  tellsOfAll?(): Promise<boolean>
+  /** There is work: no notification is needed. */
   busy(): void
   close(): Promise<void>
 }
 
 /**
  * Where sagas are kept. Every write is one step, all of it or nothing, and fenced; times that decide are the store's.
- * With a `tx` it is part of that transaction. A write that rejects may have happened: `load` tells.
+ * With a `tx` it is part of that transaction. A write that rejects may have happened: `load` shows it.
  */
 export interface SagaStore<Tx = unknown> {
   readonly name: string
-  /** `false`: there is one of this id already, and nothing was written. Tells an idle runner. */
+  /** `false`: there is one of this id already, and nothing was written. Notifies an idle runner if it is due soon. */
   insert(tx: Tx | undefined, saga: NewSaga): Promise<boolean>
-  /** Whether it was written. `false`: the version or the runner is another. `claim: 'leave'` tells an idle runner. */
+  /**
+   * Whether it was written. `false`: the version or the runner is another. Notifies an idle runner if what it leaves or
+   * gives back is due soon: whoever gives it back may be about to stop.
+   */
   save(tx: Tx | undefined, change: SagaChange): Promise<boolean>
   /** `lock`: nobody else writes it until the transaction ends. */
   load(tx: Tx | undefined, id: string, lock?: boolean): Promise<SagaRecord | undefined>
@@ -147,21 +173,32 @@ export interface SagaStore<Tx = unknown> {
   claim(claim: Claim): Promise<readonly Claimed[]>
   /** Renews claims; returns the ids of those that are still the caller's. */
   extend(claims: readonly { readonly id: string; readonly runner: string }[], lease: number): Promise<readonly string[]>
-  /** Milliseconds until the next one of these definitions is due; negative: since then. `undefined`: none will be. */
-  nextDue(definitions: readonly string[]): Promise<number | undefined>
-  list(filter: SagaFilter, page: SagaPage): Promise<readonly SagaRecord[]>
+  /**
+   * Milliseconds until the next one of these definitions is due; negative: since then. `undefined`: none will be. A store
+   * may answer with less, to be asked again then.
+   * `claimed`: only of those that a runner has, so that a negative answer means one that stopped without a word.
+   */
+  nextDue(definitions: readonly string[], claimed?: boolean): Promise<number | undefined>
+  list(filter: SagaFilter, page: SagaPage, tx?: Tx): Promise<readonly SagaRecord[]>
   /** How many of each definition have been due for so long; bounded. */
   overdue(ms: number): Promise<readonly { readonly definition: string; readonly count: number }[]>
+  /**
+   * How many there are in which state. Cheap however many there are: more than `exactUpTo` of one are estimated. Absent:
+   * there are no gauges.
+   */
+  stats?(exactUpTo?: number): Promise<readonly SagaStats[]>
   audit(tx: Tx | undefined, entry: Omit<SagaAudit, 'at'>): Promise<void>
   audits(id: string): Promise<readonly SagaAudit[]>
   /** Removes sagas that ended so long ago, with their steps. Those that wait for a person stay. */
   clean(options?: { retention?: number; limit?: number }): Promise<number>
-  /** Absent, or undefined: nobody can be told, and a runner looks now and then. */
+  /** Absent, or undefined: there are no notifications, and a runner polls. */
   listen?(): Promise<SagaListener | undefined>
 }
 
-/** What a runner needs of a database: transactions, and sagas in it. */
+/** What sagas need of a database: transactions, and sagas in it; for requests an outbox, for their replies an inbox. */
 export interface SagaDatabase<Tx = unknown> {
   readonly sagas: SagaStore<Tx>
+  readonly outbox?: Pick<Outbox<Tx>, 'enqueue'> & { readonly admin?: Pick<OutboxAdmin, 'show'> }
+  readonly inbox?: Pick<Inbox<Tx>, 'receive'>
   withTransaction<T>(fn: (tx: Tx) => Promise<T>, options?: { readonly signal?: AbortSignal }): Promise<T>
 }

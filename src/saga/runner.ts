@@ -2,7 +2,8 @@ import {
   type Clock,
   checkOptions,
   type Duration,
-  describe,
+  errorSummary,
+  type GaugeSource,
   milliseconds,
   type OptionNames,
   type Random,
@@ -13,13 +14,15 @@ import {
 } from '../core/index.ts'
 import { Flow, type Status } from '../flow/index.ts'
 import { Breakers } from './breakers.ts'
-import { Calls } from './calls.ts'
+import { StepCalls } from './calls.ts'
 import { SagaClient } from './client.ts'
 import { type AnySaga, Saga } from './definition.ts'
-import { type DriveOptions, drive, driveError } from './drive.ts'
-import type { NewSaga, SagaDatabase } from './port.ts'
+import { type DriveOptions, drive } from './drive.ts'
+import { endingsOf } from './endings.ts'
+import { driveError, shown } from './failure.ts'
+import type { NewSaga, SagaDatabase, SagaStore } from './port.ts'
+import { sagaGauges } from './saga-gauges.ts'
 import { SagaSource } from './source.ts'
-import type { SagaState } from './state.ts'
 import type { Work } from './work.ts'
 
 /** What a runner runs, on what, and how. */
@@ -33,7 +36,7 @@ export interface SagaRunnerOptions<Tx> {
   concurrency?: number
   /** A runner that has not renewed its claims for so long is taken for dead. Default 10 min. */
   lease?: Duration
-  /** The longest pause between two looks at the store; most of the time it is told. Default 2 min. */
+  /** The longest pause between two looks at the store; usually it is notified. Default 2 min. */
   poll?: Duration
   /** How long steps may go on after a stop. Default 10 s. */
   grace?: Duration
@@ -56,9 +59,6 @@ const OPTIONS: OptionNames<SagaRunnerOptions<unknown>> = {
   random: true,
 }
 
-/** Told when a saga ends or is held in this process; `error` is what a step was refused with. */
-export type Ending = (state: SagaState, error: unknown) => void
-
 /** How a runner is. `unsettled` are the sagas it drives. */
 export type SagaRunnerStatus = Status & {
   /** Steps that fail for all sagas, and are waited for. */
@@ -70,11 +70,12 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
   readonly #source: SagaSource
   readonly #store: SagaDatabase<Tx>
   readonly #options: DriveOptions
-  readonly #endings = new Map<string, Set<Ending>>()
   readonly #breakers: Breakers
   readonly #driven: Set<Work>
   readonly #clock: Clock
+  readonly #sagas: ReadonlyMap<string, AnySaga>
   #stopping = false
+  override readonly gauges: GaugeSource | undefined
 
   constructor(options: SagaRunnerOptions<Tx>) {
     checkOptions('saga runner', options, OPTIONS)
@@ -104,16 +105,20 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
     this.#store = store
     this.#driven = driven
     this.#clock = clock
+    this.#sagas = sagas
+    const types = new Set([...sagas.values()].map((one) => one.name))
+    this.gauges = sagaGauges(store.sagas as SagaStore, types, () => source.session)
     this.#breakers = new Breakers(clock, random)
+    const endings = endingsOf(store.sagas)
     this.#options = {
       db: store as SagaDatabase,
       clock,
-      calls: new Calls(clock),
+      calls: new StepCalls(clock),
       breakers: this.#breakers,
       most: wholeNumber('saga runner: maxBytes', options.maxBytes ?? 1024 * 1024),
       stopping: () => this.#stopping,
       live: () => source.session?.live() === true,
-      told: (work) => this.#tell(work),
+      told: ({ state, refusal }) => endings.tell(state, refusal),
     }
   }
 
@@ -137,24 +142,15 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
   }
 
   /** Inserts a saga and drives it here. `false`: there is one of that id; `undefined`: this runner is not at work. */
-  async begin(saga: AnySaga, made: Omit<NewSaga, 'runner' | 'wakeIn'>): Promise<boolean | undefined> {
+  async begin(saga: AnySaga, made: Omit<NewSaga, 'runner'>): Promise<boolean | undefined> {
     const { session } = this.#source
     if (!this.started || this.#stopping || session === undefined || session.lost.aborted) return undefined
     return (await session.begin(saga, made)) !== undefined
   }
 
-  /** Calls `ending` once this saga ends or is held here; returns the way to forget it. */
-  listen(id: string, ending: Ending): () => void {
-    const endings = this.#endings.get(id) ?? new Set()
-    this.#endings.set(id, endings.add(ending))
-    return () => {
-      endings.delete(ending)
-      if (endings.size === 0 && this.#endings.get(id) === endings) this.#endings.delete(id)
-    }
-  }
-
-  #tell({ id, state, refusal }: Work): void {
-    for (const ending of this.#endings.get(id) ?? []) ending(state, refusal)
+  /** The saga of this definition, if it is registered here. */
+  known(definition: string): AnySaga | undefined {
+    return this.#sagas.get(definition)
   }
 
   async #drive(work: Work, signal: AbortSignal): Promise<void> {
@@ -163,8 +159,9 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
       await drive(work, signal, this.#options)
     } catch (error) {
       telemetry.warning.publish({
-        where: `saga ${work.id}`,
-        message: `it could not be driven: ${describe(String(error))}`,
+        // A label of a metric: the id stands in the message.
+        where: `saga ${work.record.type}`,
+        message: `${work.id} could not be driven: ${errorSummary(shown(work, error))}`,
       })
       throw await driveError(work, error)
     } finally {

@@ -1,5 +1,5 @@
 import { type Clock, telemetry, uuidv7, Wakeup, WaybillError } from '../core/index.ts'
-import type { Demand, Session, Settled, Source } from '../flow/index.ts'
+import { type Demand, Lease, type Session, type Settled, type Source } from '../flow/index.ts'
 import type { AnySaga } from './definition.ts'
 import type { Claimed, NewSaga, SagaListener, SagaStore } from './port.ts'
 import { Work } from './work.ts'
@@ -14,21 +14,21 @@ export interface SagaSourceOptions {
   readonly clock: Clock
 }
 
-/** Sagas that are due are looked for from the very beginning this often, in milliseconds; in between behind the last. */
-const LOOK_AT_ALL_EVERY = 1000
-/** And those whose runner stopped without a word: they have been silent for as long as a lease. */
+/** Those whose runner stopped without a word are looked for this often: they have been silent for as long as a lease. */
 const LOOK_FOR_SILENT_EVERY = 5000
-/** Those that nobody claims are counted this often, and told when they have been due for so long. */
+/** Those that nobody claims are counted this often, and reported when they have been due for so long. */
 const OVERDUE = 60_000
 /** How many that were taken over may run at once, when all before did no harm. */
 const MOST_APART = 32
 /** How long others wait for those that were taken over. */
 const PATIENCE = 30_000
-/** How long to sleep at most where nobody tells of new sagas. */
+/** How long to sleep at most where there are no notifications of new sagas. */
 const POLL = 5000
 const SOON = 5
 const LONG = 100
 const IN_VAIN = 1000
+/** Why a wait is over: without a reason an error is made for it. */
+const OVER = 'over'
 
 /** Sagas that are due, claimed by competing runners. One session at a time. */
 export class SagaSource implements Source<Work> {
@@ -63,16 +63,16 @@ export class SagaSession implements Session<Work> {
   readonly #started: Work[] = []
   readonly #changed: Wakeup
   readonly #definitions: readonly string[]
-  /** Until when what was renewed last is ours, and what was claimed since. */
-  #renewed = Number.POSITIVE_INFINITY
-  #claimed = Number.POSITIVE_INFINITY
-  #from: Date | undefined
-  #allAt = 0
+  readonly #lease: Lease
   #silentAt = 0
   #overdueAt: number
   #few = 1
   /** Since when those that were taken over run apart. */
   #apart: number | undefined
+  /** Since when nothing new is taken, so that what others left behind can be taken over. */
+  #room: number | undefined
+  /** Before then the store has nothing, unless it is notified: sagas that are run here cost no look. */
+  #lookAt = 0
   #closed = false
 
   constructor(options: SagaSourceOptions, listener: SagaListener | undefined) {
@@ -81,6 +81,7 @@ export class SagaSession implements Session<Work> {
     this.#changed = new Wakeup(options.clock)
     this.#definitions = [...options.sagas.keys()]
     this.extendEvery = options.lease / 3
+    this.#lease = new Lease(options.clock, options.lease)
     this.#overdueAt = options.clock.monotonic() + OVERDUE
   }
 
@@ -89,19 +90,24 @@ export class SagaSession implements Session<Work> {
   }
 
   live(): boolean {
-    if (this.#options.clock.monotonic() < Math.min(this.#renewed, this.#claimed)) return true
+    if (this.#lease.live) return true
     if (!this.#lost.signal.aborted) {
       this.#lost.abort(new WaybillError('LEASE_EXPIRED', 'what was claimed could not be renewed in time'))
     }
     return false
   }
 
+  /** Whether this runner reports all sagas. Where runners cannot know of each other, each does. */
+  async tellsOfAll(): Promise<boolean> {
+    return (await this.#listener?.tellsOfAll?.()) ?? true
+  }
+
   /** Inserts a saga that this runner drives from its first write on. `undefined`: there is one of that id. */
-  async begin(saga: AnySaga, made: Omit<NewSaga, 'runner' | 'wakeIn'>): Promise<Work | undefined> {
+  async begin(saga: AnySaga, made: Omit<NewSaga, 'runner'>): Promise<Work | undefined> {
     const { store, lease, clock } = this.#options
     const runner = uuidv7()
     const asked = clock.monotonic()
-    if (!(await store.insert(undefined, { ...made, runner, wakeIn: lease }))) return undefined
+    if (!(await this.#insert({ ...made, runner, wakeIn: lease }))) return undefined
     const now = new Date(clock.now())
     const times = { wakeAt: undefined, createdAt: now, updatedAt: now, endedAt: undefined }
     const steps = made.state.steps.map((step) => ({
@@ -119,22 +125,36 @@ export class SagaSession implements Session<Work> {
       await work.giveBack(0)
       return work
     }
-    this.#claimed = Math.min(this.#claimed, asked + lease * 0.9)
+    this.#lease.claimed(asked)
     this.#works.set(work.id, work)
     this.#started.push(work)
     this.#changed.wake()
     return work
   }
 
+  /** Where the answer is lost the store is asked: one that is there and that nobody drives would wait for a takeover. */
+  async #insert(made: NewSaga): Promise<boolean> {
+    const { store } = this.#options
+    try {
+      return await store.insert(undefined, made)
+    } catch (error) {
+      const there = await store.load(undefined, made.id).catch(() => undefined)
+      if (there?.runner !== made.runner) throw error
+      return true
+    }
+  }
+
   async take({ count }: Demand): Promise<readonly Work[]> {
     const now = this.#options.clock.monotonic()
     if (this.#apart !== undefined) {
-      const empty = this.#works.size === this.#started.length
-      if (!empty && now < this.#apart + PATIENCE) return []
+      if (!this.#isEmpty && now < this.#apart + PATIENCE) return []
       this.#apart = undefined
+      this.#lookAt = 0
     }
     if (now >= this.#overdueAt) await this.#tellOverdue(now)
+    if (!this.#isEmpty && now >= this.#silentAt && (await this.#makesRoom(now))) return []
     if (this.#started.length > 0) return this.#started.splice(0, count)
+    if (now < this.#lookAt && this.#room === undefined) return []
     const claimed = await this.#claim(count)
     const works = claimed.map((one) => this.#workOf(one))
     if (works.length > 0) this.#listener?.busy()
@@ -144,18 +164,11 @@ export class SagaSession implements Session<Work> {
   async #claim(count: number): Promise<readonly Claimed[]> {
     const { store, lease, clock } = this.#options
     const now = clock.monotonic()
-    if (now >= this.#allAt) {
-      this.#allAt = now + LOOK_AT_ALL_EVERY
-      this.#from = undefined
-    }
     // Not beside others: whoever kills this runner takes all that it has with it.
-    const looks = this.#works.size === 0 && now >= this.#silentAt
+    const looks = now >= this.#silentAt && (this.#works.size === 0 || this.#room !== undefined)
     const takeovers = looks ? Math.min(count, this.#few) : 0
-    const from = this.#from
-    const options = { definitions: this.#definitions, count, takeovers, runner: uuidv7(), lease }
-    const claimed = await store.claim({ ...options, from })
-    this.#from = claimed.length >= count ? claimed.at(-1)!.dueAt : undefined
-    if (claimed.length > 0) this.#claimed = Math.min(this.#claimed, now + lease * 0.9)
+    const claimed = await store.claim({ definitions: this.#definitions, count, takeovers, runner: uuidv7(), lease })
+    if (claimed.length > 0) this.#lease.claimed(now)
     if (claimed.some(({ takenOver }) => takenOver)) {
       // None of those before has done harm: the next may be more.
       this.#few = Math.min(this.#few * 2, MOST_APART)
@@ -164,7 +177,29 @@ export class SagaSession implements Session<Work> {
       this.#silentAt = now + LOOK_FOR_SILENT_EVERY
       this.#few = 1
     }
-    return from !== undefined && claimed.length === 0 ? this.#claim(count) : claimed
+    if (looks) this.#room = undefined
+    return claimed
+  }
+
+  /** Nothing is in progress. */
+  get #isEmpty(): boolean {
+    return this.#works.size === this.#started.length
+  }
+
+  /**
+   * A runner that always has something in progress would never take over what others left behind. When there is such a
+   * saga it takes nothing new until what it has is done, or for as long as its patience lasts. Returns whether to wait.
+   */
+  async #makesRoom(now: number): Promise<boolean> {
+    if (this.#room === undefined) {
+      const due = await this.#options.store.nextDue(this.#definitions, true)
+      if (due === undefined || due > 0) {
+        this.#silentAt = now + LOOK_FOR_SILENT_EVERY
+        return false
+      }
+      this.#room = now
+    }
+    return now < this.#room + PATIENCE
   }
 
   #workOf(claimed: Claimed): Work {
@@ -182,41 +217,57 @@ export class SagaSession implements Session<Work> {
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     const { store, clock } = this.#options
     const over = new AbortController()
-    const woken = this.#changed.pause(ms, AbortSignal.any([signal, over.signal])).then(() => over.abort())
+    const woken = this.#changed.pause(ms, signal, over.signal).then(() => over.abort(OVER))
     try {
-      if (this.#apart !== undefined || this.#started.length > 0) {
-        await (this.#started.length > 0 ? undefined : woken)
-        return
+      if (this.#apart !== undefined || this.#room !== undefined) return await woken
+      if (this.#started.length > 0) return
+      if (clock.monotonic() >= this.#lookAt) {
+        // First, since what is given back while the store is asked may be due sooner.
+        this.#lookAt = Number.POSITIVE_INFINITY
+        const due = (await store.nextDue(this.#definitions)) ?? Number.POSITIVE_INFINITY
+        // What has been due for a while and was not claimed is another's, or silent: no need to hurry.
+        const pause = Math.min(ms, due < -LONG ? IN_VAIN : Math.max(SOON, due))
+        this.#look(this.#listener === undefined ? Math.min(pause, POLL) : pause)
       }
-      const due = (await store.nextDue(this.#definitions)) ?? Number.POSITIVE_INFINITY
       if (over.signal.aborted) return
-      // What has been due for a while and was not claimed is another's, or silent: no need to hurry.
-      const pause = Math.min(ms, due < -LONG ? IN_VAIN : Math.max(SOON, due))
-      if (this.#listener === undefined) await clock.sleep(Math.min(pause, POLL), over.signal)
-      else await this.#listener.wait(pause, over.signal)
+      const pause = Math.max(0, this.#lookAt - clock.monotonic())
+      const told = await (this.#listener?.wait(pause, over.signal) ?? clock.sleep(pause, over.signal))
+      // Else something was settled here, and the store has nothing new.
+      if (told || !over.signal.aborted) this.#lookAt = 0
+    } catch (error) {
+      this.#lookAt = 0
+      throw error
     } finally {
-      over.abort()
+      over.abort(OVER)
     }
+  }
+
+  /** There may be something in the store in `ms` milliseconds. Returns whether that is sooner than was known. */
+  #look(ms: number): boolean {
+    const at = this.#options.clock.monotonic() + ms
+    if (at >= this.#lookAt) return false
+    this.#lookAt = at
+    return true
   }
 
   /** What was driven to its end, or as far as it goes now, has been written on the way. */
   async settle(batch: readonly Settled<Work>[]): Promise<number> {
     let stale = 0
+    let sooner = false
     for (const [work, settlement] of batch) {
       if (settlement.kind !== 'done') await work.giveBack(settlement.kind === 'retry' ? settlement.after : 0)
-      if (work.lost.signal.aborted) stale++
+      if (work.lost.signal.aborted && !work.released) stale++
+      if (work.dueIn !== undefined && this.#look(work.dueIn)) sooner = true
       if (this.#works.get(work.id) === work) this.#works.delete(work.id)
     }
-    // One that waits may be due sooner than what was slept for, and what waits for those apart may go on.
-    this.#changed.wake()
+    // What is slept for may be due later than that, and what waits for those apart, or for room, may go on.
+    if (sooner || this.#apart !== undefined || this.#room !== undefined) this.#changed.wake()
     return stale
   }
 
   async extend(works: readonly Work[]): Promise<void> {
-    const { store, lease, clock } = this.#options
-    const asked = clock.monotonic()
-    this.#renewed = Math.min(this.#renewed, this.#claimed)
-    this.#claimed = Number.POSITIVE_INFINITY
+    const { store, lease } = this.#options
+    const asked = this.#lease.renewing()
     const kept = [...new Set([...works, ...this.#started])].filter(({ released }) => !released)
     if (kept.length > 0) {
       const mine = new Set(
@@ -225,9 +276,10 @@ export class SagaSession implements Session<Work> {
           lease,
         ),
       )
-      for (const work of kept) if (!mine.has(work.id) && !work.released) await work.reload()
+      // Left out because it is being written, or another's: that it may be written at this moment changes nothing here.
+      for (const work of kept) if (!mine.has(work.id) && !work.released) await work.stillMine()
     }
-    this.#renewed = kept.length > 0 ? asked + lease * 0.9 : Number.POSITIVE_INFINITY
+    this.#lease.renewed(asked, kept.length > 0)
   }
 
   async close(): Promise<void> {

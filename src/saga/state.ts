@@ -19,7 +19,7 @@ export type UnknownPolicy = 'check' | 'retry' | 'undo' | 'hold'
 /** What the machine knows of a step's definition. */
 export interface StepPlan {
   readonly name: string
-  readonly kind: 'step' | 'transaction' | 'sleep'
+  readonly kind: 'step' | 'transaction' | 'sleep' | 'request'
   readonly undo: boolean
   readonly check: boolean
   readonly unknown: UnknownPolicy
@@ -28,8 +28,12 @@ export interface StepPlan {
   readonly undoBudget: number
   /** Behind the point of no return. */
   readonly final: boolean
-  /** Milliseconds of a sleep. */
+  /** Milliseconds of a sleep, or until a reply is late. */
   readonly duration: number
+  /** A request that sends a message. One that does not waits for a message from outside. */
+  readonly sends: boolean
+  /** The undo of a request is over when a message says so, not when it is sent. */
+  readonly confirmed: boolean
 }
 
 /** The steps of a definition, as the machine needs them. */
@@ -50,12 +54,16 @@ export interface StepState {
   readonly spent: number
   /** How often its undo was begun. Retries of one undo do not count. */
   readonly undos: number
+  /** How many messages a request has sent: its own, again, and those that undo it. */
+  readonly sends: number
   readonly error: string | undefined
 }
 
 /** All that the machine knows of a saga. */
 export interface SagaState {
   readonly id: string
+  /** The name of its definition. Sagas of two services may have one id, that of an order perhaps, but not one name too. */
+  readonly type: string
   readonly status: SagaStatus
   /** Why it waits for a person. */
   readonly held: string | undefined
@@ -80,15 +88,21 @@ export type Command =
   | { readonly type: 'begin' | 'proceed' | 'takenOver' | 'interrupted' | 'retry' }
   | { readonly type: 'succeeded'; readonly step: string; readonly output: unknown }
   | { readonly type: 'refused'; readonly step: string; readonly error: string }
-  | ({ readonly type: 'unknown' | 'undoFailed' | 'endFailed' } & Failure)
-  | { readonly type: 'absent' | 'undone'; readonly step: string }
+  | ({ readonly type: 'unknown' | 'undoFailed' | 'endFailed' | 'sendFailed' } & Failure)
+  /** Nothing was heard in time of a request, or of its undo. */
+  | { readonly type: 'expired'; readonly step: string; readonly error: string }
+  | { readonly type: 'absent'; readonly step: string }
+  /** `undo`: which of its undos that was. Not given: the present one. */
+  | { readonly type: 'undone'; readonly step: string; readonly undo?: number }
   | { readonly type: 'compensate' | 'hold' | 'end'; readonly reason: string }
   | { readonly type: 'resolve'; readonly step: string; readonly done: boolean; readonly output: unknown }
 
 /** What has happened to a saga. */
 export type SagaEvent =
-  | { readonly type: 'Intended' | 'Absent' | 'Again' | 'Undoing' | 'Undone'; readonly step: string }
-  | { readonly type: 'Done'; readonly step: string; readonly output: unknown }
+  /** `Sent`: the request, or its undo, is enqueued with this write. */
+  | { readonly type: 'Intended' | 'Absent' | 'Again' | 'Sent' | 'Undoing' | 'Undone'; readonly step: string }
+  /** `Early`: success was seen before the step has begun. */
+  | { readonly type: 'Done' | 'Early'; readonly step: string; readonly output: unknown }
   | { readonly type: 'Refused' | 'TakenOver' | 'UndoGaveUp'; readonly step: string; readonly error: string }
   | {
       readonly type: 'Tried'
@@ -98,22 +112,25 @@ export type SagaEvent =
       readonly known: boolean
     }
   | { readonly type: 'UndoTried'; readonly step: string; readonly error: string; readonly spent: number }
-  | { readonly type: 'Turned' | 'Held'; readonly reason: string }
+  | { readonly type: 'Turned' | 'Held' | 'Noted'; readonly reason: string }
   | { readonly type: 'Resumed' | 'Reopened' }
   | { readonly type: 'Ended'; readonly status: SagaStatus; readonly reason?: string }
   /** Nothing more for now: it is given back until then. */
   | { readonly type: 'Waiting'; readonly after: number }
 
-/** What a runner does now. `proceed`: there is a decision to write, such as the end. */
+/** What a runner does now. `proceed`: there is a decision to write, such as the end; `expire`: its time is over. */
 export type Action =
-  | { readonly do: 'run' | 'check' | 'undo' | 'wake'; readonly step: StepState; readonly plan: StepPlan }
+  | { readonly do: 'run' | 'check' | 'undo' | 'wake' | 'expire'; readonly step: StepState; readonly plan: StepPlan }
   | { readonly do: 'proceed' | 'nothing' }
+
+/** An action that is about a step. */
+export type StepAction = Extract<Action, { step: StepState }>
 
 /** Stands for what a saga does at its end, in the rows of a saga whose end has failed. */
 export const AT_END = 'onEnd'
 
-export function begun(id: string): SagaState {
-  return { id, status: 'running', held: undefined, error: undefined, steps: [] }
+export function begun(id: string, type: string): SagaState {
+  return { id, type, status: 'running', held: undefined, error: undefined, steps: [] }
 }
 
 export function isOver({ status }: Pick<SagaState, 'status'>): boolean {
@@ -133,4 +150,34 @@ export function planOf(plan: Plan, name: string): StepPlan {
   const found = plan.find((step) => step.name === name)
   if (found === undefined) throw new WaybillError('SAGA_CHANGED', `the definition has no step ${name}`)
   return found
+}
+
+/** Those that were begun in their turn, in order. An early one counts when all before it are done. */
+export function reached(plan: Plan, state: SagaState): readonly StepState[] {
+  const steps: StepState[] = []
+  for (const { name } of plan) {
+    const step = find(state, name)
+    if (step === undefined) break
+    steps.push(step)
+    if (step.status !== 'completed') break
+  }
+  return steps
+}
+
+/** The last of them: the one that is open, if any is. */
+export function current(plan: Plan, state: SagaState): StepState | undefined {
+  return reached(plan, state).at(-1)
+}
+
+export function isOpen({ status }: StepState): boolean {
+  return status === 'pending' || status === 'unknown'
+}
+
+/** The last one begun whose work may be there. One that is pending and was never tried has not run. */
+export function toUndo(plan: Plan, state: SagaState): StepState | undefined {
+  return state.steps.findLast(({ name, status, attempts, sends }) => {
+    if (name === AT_END || !planOf(plan, name).undo) return false
+    if (status === 'pending') return sends > 0 || (attempts > 0 && planOf(plan, name).kind === 'step')
+    return status === 'completed' || status === 'unknown' || status === 'compensating'
+  })
 }

@@ -1,7 +1,8 @@
 import { Message } from '../core/index.ts'
 import type { Delivery } from '../flow/index.ts'
 import type { AnySaga } from './definition.ts'
-import { decide, evolve } from './machine.ts'
+import { evolve } from './evolve.ts'
+import { decide } from './machine.ts'
 import type { Claimed, SagaChange, SagaRecord, SagaStore } from './port.ts'
 import { AT_END, type Command, isOver, type SagaEvent, type SagaState } from './state.ts'
 
@@ -29,10 +30,12 @@ export class Work implements Delivery<Message> {
   state: SagaState
   /** What a step said and is not written yet. */
   outcome: Command | undefined
-  /** A step is being called: whoever has this saga next does not know how that ended. */
-  calling = false
+  /** The step that may have run, here or in the hands of another before, while the store still says that it never did. */
+  unsure: string | undefined
   /** The last write may have happened or not. */
   doubtful = false
+  /** It was given back, and is due in so many milliseconds. */
+  dueIn: number | undefined
   /** What a step was refused with. */
   refusal: unknown
   /** Aborted when another has it. */
@@ -55,8 +58,11 @@ export class Work implements Delivery<Message> {
     const extensions = tenant === undefined ? {} : { tenantid: tenant }
     this.message = new Message({ id, type, source: '/saga', extensions }, undefined)
     if (!takenOver) return
+    this.unsure = pendingStep(record)
     const reason = `${record.takeovers} runners in a row stopped without a word while they had it`
     this.outcome = record.takeovers >= MOST_TAKEOVERS ? { type: 'hold', reason } : { type: 'takenOver' }
+    // It is held with what its step may have done.
+    if (this.outcome.type === 'hold') this.state = this.#interrupted().state
   }
 
   get id(): string {
@@ -88,13 +94,14 @@ export class Work implements Delivery<Message> {
 
   /**
    * Writes a decision; `false`: the fence refused it, see `reload`. What the decision waits for, holds or ends is given
-   * back with the same write; so is everything when `stopping`.
+   * back with the same write; so is everything when `leaving`, due in `pause` milliseconds at the earliest.
    */
-  async save<Tx>(tx: Tx | undefined, { events, state }: Decision, stopping = false): Promise<boolean> {
+  async save<Tx>(tx: Tx | undefined, { events, state }: Decision, leaving = false, pause = 0): Promise<boolean> {
     const waiting = events.find((event) => event.type === 'Waiting')
     const over = state.held !== undefined || isOver(state)
-    const release = over || stopping || waiting !== undefined
-    const wakeIn = over ? undefined : (waiting?.after ?? 0)
+    const release = over || leaving || waiting !== undefined
+    const wakeIn = over ? undefined : Math.max(pause, waiting?.after ?? 0)
+    if (release) this.dueIn = wakeIn
     const progress = events.some(({ type }) => PROGRESS.includes(type))
     const written = await this.#save(tx, state, { claim: release ? 'release' : 'keep', wakeIn, progress })
     // In a transaction it has happened only when that is committed; whoever began it says so.
@@ -106,34 +113,49 @@ export class Work implements Delivery<Message> {
   saved(state: SagaState, released = state.held !== undefined || isOver(state)): void {
     this.state = state
     this.#saved = state
+    this.unsure = undefined
     this.#record = { ...this.#record, version: this.#record.version + 1 }
     this.#released ||= released
   }
 
-  /** Gives it back, due in `wakeIn` milliseconds. What a step may have done by now is unknown to whoever has it next. */
+  /** Gives it back, due in `wakeIn` milliseconds, with all that is known of it by now. */
   async giveBack(wakeIn: number): Promise<void> {
     while (!this.#released && !this.lost.signal.aborted) {
       if (this.doubtful && !(await this.reload())) return
-      const { state } = this.calling ? this.decide({ type: 'interrupted' }) : this
-      const over = state.held !== undefined || isOver(state)
-      const change = { claim: 'release', wakeIn: over ? undefined : wakeIn, progress: false } as const
-      if (await this.#save(undefined, state, change)) return this.saved(state, true)
+      if (await this.save(undefined, this.#known(), true, wakeIn)) return
       if (!(await this.reload())) return
     }
   }
 
+  /** What a step said and is not written yet, all but the end; else that nobody knows what it did. */
+  #known(): Decision {
+    if (this.outcome === undefined) return this.#interrupted()
+    const events = beforeSending(this.decide(this.outcome).events)
+    return { events, state: this.after(events) }
+  }
+
+  #interrupted(): Decision {
+    const isUnsure = this.unsure !== undefined && pendingStep(this.state) === this.unsure
+    return isUnsure ? this.decide({ type: 'interrupted' }) : { events: [], state: this.state }
+  }
+
   /** What is stored; `false`: another has it by now, and nothing of this may be written any more. */
   async reload(): Promise<boolean> {
-    const record = await this.#store.load(undefined, this.id)
+    const record = await this.stillMine()
     this.doubtful = false
-    if (record?.runner !== this.runner) {
-      this.lost.abort(new Error('another has claimed this saga, or it was given back'))
-      return false
-    }
+    if (record === undefined) return false
     this.#record = record
     this.#saved = record
     this.state = record
     return true
+  }
+
+  /** What is stored, unless another has it by now. */
+  async stillMine(): Promise<SagaRecord | undefined> {
+    const record = await this.#store.load(undefined, this.id)
+    if (record?.runner === this.runner) return record
+    this.lost.abort(new Error('another has claimed this saga, or it was given back'))
+    return undefined
   }
 
   async #save(
@@ -155,6 +177,17 @@ export class Work implements Delivery<Message> {
   get results(): Record<string, unknown> {
     return resultsOf(this.state)
   }
+}
+
+/** The step that may be running. Not always the last: an early one may stand behind it. */
+function pendingStep({ steps }: SagaState): string | undefined {
+  return steps.findLast(({ status }) => status === 'pending')?.name
+}
+
+/** What can be written without its messages: all that comes before the first, but the end. The machine goes on from there. */
+export function beforeSending(events: readonly SagaEvent[]): readonly SagaEvent[] {
+  const first = events.findIndex(({ type }) => type === 'Sent')
+  return events.slice(0, first < 0 ? events.length : first).filter(({ type }) => type !== 'Ended')
 }
 
 export function resultsOf({ steps }: SagaState): Record<string, unknown> {
