@@ -32,7 +32,9 @@ export { run, Supervisor, shutdownSignal, Task, Worker } from './flow/index.ts'
 // Sending it on
 export type {
   Audit,
+  MissingPart,
   OutboxAdmin,
+  OutboxEntries,
   OutboxEntry,
   OutboxFilter,
   OutboxState,

@@ -1,15 +1,19 @@
+export type { LogFields } from '../core/index.ts'
+export type { GaugeMode } from './gauges.ts'
 export {
   EVENT_LEVELS,
   type FieldsLogger,
   LOG_LEVELS,
-  type LogFields,
   type LogFunction,
   type LogLevel,
   type LogOptions,
   logTo,
   type TextLogger,
 } from './logging.ts'
+export type { Metric } from './metric.ts'
 export { type MetricsOptions, type PromClient, type PromRegistry, recordMetrics } from './metrics.ts'
-export { METRICS, type Metric } from './metrics-table.ts'
+export { METRICS } from './metrics-table.ts'
+export type { OpenTelemetryApi } from './otel-api.ts'
+export { extractTrace, injectTrace } from './trace-context.ts'
 export { formatTraceparent, parseTraceparent, type TraceParent } from './traceparent.ts'
-export { extractTrace, injectTrace, type OpenTelemetryApi, type TracingOptions, tracing } from './tracing.ts'
+export { type TraceOptions, type TracingOptions, tracing, useOpenTelemetry } from './tracing.ts'

@@ -1,8 +1,13 @@
 import { createHash } from 'node:crypto'
 import {
   checkOptions,
-  errorSummaries,
+  fieldsOf,
+  type LogFields,
+  lineOf,
+  loggedElsewhere,
   oneOf,
+  plainText,
+  stackOf,
   TELEMETRY_NAMES,
   TELEMETRY_PREFIX,
   type TelemetryEvents,
@@ -15,9 +20,6 @@ import {
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
 /** How important a line is. */
 export type LogLevel = (typeof LOG_LEVELS)[number]
-
-/** What one event says: ids, names, counts, times and summaries of errors. Never an object, so never a payload. */
-export type LogFields = Readonly<Record<string, string | number | boolean>>
 
 /** Fields first, then the text: pino, bunyan and the loggers of Fastify and NestJS-pino. */
 export type FieldsLogger = { readonly [Level in LogLevel]: (fields: LogFields, text: string) => void }
@@ -66,11 +68,8 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
   },
   'settlement.refused': 'error',
   'messages.handled': 'debug',
-  'message.handled': {
-    levels: ['debug', 'warn'],
-    of: ({ result }) => (result === 'retry' ? 'warn' : 'debug'),
-    why: 'warn for a retry; `message.dead` tells of the dead',
-  },
+  'message.handled': 'debug',
+  'message.retrying': 'warn',
   'message.dead': 'error',
   'message.suspected': 'warn',
   'ack.failed': 'error',
@@ -78,8 +77,10 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
   'router.newer_version': 'warn',
   'bus.subscriber_failed': 'error',
   'inbox.fenced': 'warn',
+  'inbox.duplicate': 'debug',
   'worker.started': 'info',
   'worker.stopped': 'info',
+  'worker.waiting': 'warn',
   'worker.failed': 'error',
   'worker.restarting': 'warn',
   'task.failed': 'warn',
@@ -92,14 +93,17 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
     why: 'warn when the other reads in another way, or has missed a renewal',
   },
   'leases.expired': 'warn',
+  'relay.leads': 'info',
   'outbox.enqueued': 'debug',
   'outbox.repaired': 'warn',
   'due.decided': 'debug',
+  'saga.started': 'debug',
   'saga.step': {
     levels: ['debug', 'warn'],
     of: ({ error }) => (error === undefined ? 'debug' : 'warn'),
     why: 'warn when it failed',
   },
+  'saga.reply': 'debug',
   'saga.ended': {
     levels: ['debug', 'info', 'error'],
     of: ({ status }) => (status === 'completed' ? 'debug' : status === 'failed' ? 'error' : 'info'),
@@ -111,11 +115,17 @@ export const EVENT_LEVELS: { readonly [Name in TelemetryName]: EventLevel<Teleme
   'saga.step_paused': 'warn',
   'saga.step_resumed': 'info',
   'saga.overdue': 'warn',
+  'projection.owned': 'info',
+  'projection.applied': 'debug',
+  'projection.parked': 'error',
+  'projection.unparked': 'info',
+  'projection.fenced': 'warn',
+  'projection.held': 'warn',
   warning: 'warn',
 }
 
 /**
- * Writes every telemetry event to your logger, under the name of its channel (`waybill:flow.paused`), and answers the
+ * Writes every telemetry event to your logger, under the name of its channel (`waybill:flow.paused`), and returns the
  * way to stop. A logger that throws harms nobody.
  */
 export function logTo(logger: FieldsLogger | TextLogger | LogFunction, options: LogOptions = {}): () => void {
@@ -133,12 +143,22 @@ export function logTo(logger: FieldsLogger | TextLogger | LogFunction, options: 
       const actual = typeof level === 'string' ? level : level.of(event)
       if (LOG_LEVELS.indexOf(actual) < least || (flows !== undefined && !belongs(event, flows))) return undefined
       // A promise is watched like the rest.
-      return write(actual, TELEMETRY_PREFIX + name, masked(fieldsOf(event), mask))
+      return write(actual, TELEMETRY_PREFIX + name, {
+        ...masked(fieldsOf(event), mask),
+        ...(least === 0 && stack(event)),
+      })
     })
   })
+  loggedElsewhere()
   return () => {
     for (const stop of stops) stop()
   }
+}
+
+/** Whoever asks for everything is looking for a fault. */
+function stack(event: object): { stack?: string } {
+  const text = stackOf(event)
+  return text === undefined ? {} : { stack: text }
 }
 
 type Mask = ((tenant: string) => string | undefined) | undefined
@@ -165,7 +185,7 @@ function masked(fields: LogFields, mask: Mask): LogFields {
 function attemptMask(mask: NonNullable<Mask>, tenant: string): string | undefined {
   try {
     const shown = mask(tenant)
-    return shown === undefined ? undefined : bounded(String(shown))
+    return shown === undefined ? undefined : plainText(String(shown))
   } catch {
     return undefined
   }
@@ -184,43 +204,6 @@ function writerOf(logger: FieldsLogger | TextLogger | LogFunction): LogFunction 
     throw new WaybillError('INVALID_OPTION', text)
   }
   // pino's console-like `log` does not exist; others that have both (winston) take a function.
-  if ('log' in logger) return (level, text, fields) => logger[level](line(text, fields))
+  if ('log' in logger) return (level, text, fields) => logger[level](lineOf(text, fields))
   return (level, text, fields) => logger[level](fields, text)
-}
-
-/** Ids and types come from other people's messages: a long one must not fill the log. */
-const MAX_TEXT = 200
-const MAX_REASON = 600
-
-/** An event as flat fields. Whatever is not a plain value is left out; errors become their summary. */
-export function fieldsOf(event: object): LogFields {
-  const fields: Record<string, string | number | boolean> = {}
-  for (const [name, value] of Object.entries(event)) {
-    if (value === undefined) continue
-    // Also when it is a text: somebody threw it, and it may be the data.
-    if (name === 'error' || (name === 'reason' && typeof value !== 'string')) addError(fields, name, value)
-    else if (typeof value === 'string') fields[name] = bounded(value, name === 'reason' ? MAX_REASON : MAX_TEXT)
-    else if (typeof value === 'number') fields[name] = Math.round(value * 1000) / 1000
-    else if (typeof value === 'boolean') fields[name] = value
-  }
-  return fields
-}
-
-function addError(fields: Record<string, string | number | boolean>, name: string, error: unknown): void {
-  const [first, ...causes] = errorSummaries(error)
-  fields[name] = first!
-  if (causes.length > 0) fields['cause'] = causes.join(' < ')
-}
-
-function bounded(text: string, most = MAX_TEXT): string {
-  return text.length > most ? `${text.slice(0, most - 1)}…` : text
-}
-
-/** `waybill:flow.paused flow=billing failures=3`: text that could break the line or the form is quoted. */
-function line(text: string, fields: LogFields): string {
-  const parts = Object.entries(fields).map(([name, value]) => {
-    const bare = typeof value !== 'string' || /^[\w.:/@+-]+$/.test(value)
-    return `${name}=${bare ? value : JSON.stringify(value)}`
-  })
-  return [text, ...parts].join(' ')
 }

@@ -1,6 +1,16 @@
-import { checkOptions, describe, type TelemetryName, telemetry, WaybillError, wholeNumber } from '../core/index.ts'
+import {
+  checkOptions,
+  describe,
+  oneOf,
+  type TelemetryName,
+  telemetry,
+  WaybillError,
+  wholeNumber,
+} from '../core/index.ts'
+import { AskedGauge, GAUGE_MODES, GaugeBoard, type GaugeMode, joined, type Sample } from './gauges.ts'
 import { boundedLabel } from './label.ts'
-import { type Labels, METRICS, type Metric, type Write } from './metrics-table.ts'
+import type { Labels, Metric, Write } from './metric.ts'
+import { METRICS } from './metrics-table.ts'
 import { CounterTally, HistogramTally } from './tally.ts'
 
 /** What we call of `prom-client`. */
@@ -35,27 +45,47 @@ export interface MetricsOptions {
    * counted as `other`.
    */
   types?: number | readonly string[]
+  /** The same for topics. */
+  topics?: number | readonly string[]
   /** Which tenants have a label of their own; the others are `other`, and messages without one ''. Default: no label. */
   tenants?: readonly string[]
+  /**
+   * Who reports how much is in a table: the process that leads it (`leader`, default), so that sums over processes are
+   * right; every process with a relay of it (`all`); or nobody (`off`): no scrape asks a store then.
+   */
+  gauges?: GaugeMode
 }
 
 /** Two recorders on one registry would count everything twice. */
 const recording = new WeakSet<PromRegistry>()
 
 /**
- * Keeps Prometheus metrics of everything in the table of telemetry events, and answers the way to stop. The metrics
+ * Keeps Prometheus metrics of everything in the table of telemetry events, and returns the way to stop. The metrics
  * stay registered then, and a later recorder goes on with them.
  */
 export function recordMetrics(options: MetricsOptions): () => void {
-  checkOptions('recordMetrics', options, { client: true, registry: true, types: true, tenants: true })
+  checkOptions('recordMetrics', options, {
+    client: true,
+    registry: true,
+    types: true,
+    topics: true,
+    tenants: true,
+    gauges: true,
+  })
   const client = checkClient(options?.client)
   const registry = options.registry ?? client.register
-  const bounds = { type: typeBound(options.types ?? 100), tenant: tenantBound(options.tenants) }
+  const bounds: Bounds = {
+    type: countBound('types', options.types ?? 100),
+    topic: countBound('topics', options.topics ?? 100),
+    tenant: tenantBound(options.tenants),
+  }
+  const board = new GaugeBoard(oneOf('recordMetrics: gauges', options.gauges ?? 'leader', GAUGE_MODES))
   if (recording.has(registry)) {
     const text = 'recordMetrics: this registry is being recorded to already; stop that first, or give another registry'
     throw new WaybillError('ALREADY_RECORDING', text)
   }
   const stops = METRICS.flatMap((metric) => {
+    if (metric.asks !== undefined) return [askWith(registry, metric, bounds, board)]
     const write = writerOf(client, registry, metric, bounds)
     return Object.entries(metric.from).map(([name, record]) =>
       telemetry[name as TelemetryName].subscribe((event) => (record as RecordEvent)(event, write)),
@@ -72,20 +102,56 @@ type RecordEvent = (event: unknown, write: Write) => void
 
 type Bound = (value: string) => string
 
-/** Writes to one metric, its labels bounded. */
-function writerOf(
-  client: PromClient,
+/** Labels whose values come with messages. `tenant` is `undefined` where nobody asked for it. */
+interface Bounds {
+  readonly type: Bound
+  readonly topic: Bound
+  readonly tenant: Bound | undefined
+}
+
+/** Lets a registry ask; returns the way to end that. */
+function askWith(
   registry: PromRegistry,
-  metric: Metric,
-  bounds: { type: Bound; tenant: Bound | undefined },
-): Write {
-  const { type, tenant } = bounds
+  { name, help, asks }: Metric,
+  { type }: Bounds,
+  board: GaugeBoard,
+): () => void {
+  const ask = async (): Promise<readonly Sample[]> => {
+    const samples = await board.samples(asks!)
+    return samples.some(({ labels }) => labels['type'] !== undefined) ? bounded(samples, type, asks!) : samples
+  }
+  const known = registry.getSingleMetric(name)
+  const gauge = known instanceof AskedGauge ? known : new AskedGauge(name, help, ask)
+  gauge.ask = ask
+  if (gauge !== known) registry.registerMetric(gauge as never)
+  return () => {
+    gauge.ask = async () => []
+  }
+}
+
+/** Types beyond the bound are one series: a scrape that has a series twice is refused. */
+function bounded(samples: readonly Sample[], type: Bound, gauge: NonNullable<Metric['asks']>): readonly Sample[] {
+  const found = new Map<string, Sample>()
+  for (const { labels: given, value } of samples) {
+    const labels = { ...given, type: type(given['type']!) }
+    const key = JSON.stringify(labels)
+    const before = found.get(key)
+    found.set(key, { labels, value: before === undefined ? value : joined(gauge, before.value, value) })
+  }
+  return [...found.values()]
+}
+
+/** Writes to one metric, its labels bounded. */
+function writerOf(client: PromClient, registry: PromRegistry, metric: Metric, bounds: Bounds): Write {
+  const { type, topic, tenant } = bounds
   const labelNames = metric.labels.filter((label) => label !== 'tenant' || tenant !== undefined)
   const send = open(client, registry, metric, labelNames)
   const hasType = labelNames.includes('type')
+  const hasTopic = labelNames.includes('topic')
   const hasTenant = metric.labels.includes('tenant')
   return (labels, value, times) => {
     if (hasType) labels['type'] = type(labels['type']!)
+    if (hasTopic) labels['topic'] = topic(labels['topic']!)
     if (hasTenant && tenant !== undefined) labels['tenant'] = tenant(labels['tenant']!)
     send(labels, value, times)
   }
@@ -117,9 +183,9 @@ const tallies = new WeakMap<object, CounterTally>()
 /** What prom-client calls before it reads a metric. */
 type Collected<Metric> = Metric & { collect?: () => void }
 
-function typeBound(types: number | readonly string[]): Bound {
-  if (Array.isArray(types)) return boundedLabel(types)
-  return boundedLabel(wholeNumber('recordMetrics: types', types as number, { min: 0 }))
+function countBound(option: string, allowed: number | readonly string[]): Bound {
+  if (Array.isArray(allowed)) return boundedLabel(allowed)
+  return boundedLabel(wholeNumber(`recordMetrics: ${option}`, allowed as number, { min: 0 }))
 }
 
 function tenantBound(tenants: readonly string[] | undefined): Bound | undefined {

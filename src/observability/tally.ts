@@ -1,4 +1,4 @@
-import type { Labels } from './metrics-table.ts'
+import type { Labels } from './metric.ts'
 
 /**
  * What was counted since the last scrape. A registry checks and hashes labels with every call, which costs more than all

@@ -1,11 +1,11 @@
 import { deepStrictEqual, ok, strictEqual } from 'node:assert/strict'
 import { Message, type RawMessage } from '../core/index.ts'
 import { DONE } from '../flow/index.ts'
-import { ids, message, NEVER, type Probe, same } from './broker-probe.ts'
+import { type BrokerProbe, ids, message, NEVER, same } from './broker-probe.ts'
 import type { BrokerCase } from './publisher-source-suite.ts'
 
 /** Publishes one, receives one, and they are the same. */
-async function travels(probe: Probe, published: RawMessage): Promise<Message> {
+async function travels(probe: BrokerProbe, published: RawMessage): Promise<Message> {
   const session = await probe.open()
   await probe.send(published)
   const [received] = await probe.receive(session, 1)
@@ -95,13 +95,13 @@ export const arrivalCases: readonly BrokerCase[] = [
     },
   },
   {
-    name: 'publishing nothing is answered with nothing',
+    name: 'publishing nothing returns nothing',
     async run(probe) {
       deepStrictEqual(await probe.publish([]), [])
     },
   },
   {
-    name: 'a refused message is told from those that arrived, by its place',
+    name: 'a refused message is distinguished from those that arrived, by its place',
     needs: ['refuses'],
     async run(probe) {
       const session = await probe.open()

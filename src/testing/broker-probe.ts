@@ -32,7 +32,7 @@ export function message(
 }
 
 /** One broker for the time of one case, and the sessions opened in it. */
-export class Probe {
+export class BrokerProbe {
   readonly broker: BrokerUnderTest
   readonly #patience: number
   readonly #sessions: Session[] = []
@@ -55,7 +55,7 @@ export class Probe {
 
   async publish(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
     const publishing = this.broker.publisher.publish(messages, NEVER)
-    return await within(this.#patience, publishing, () => 'publish has not answered')
+    return await within(this.#patience, publishing, () => 'publish has not returned')
   }
 
   /** Publishes, and all of it must arrive. */
@@ -86,7 +86,7 @@ export class Probe {
   async takeOnce(session: Session, count: number, bytes = PLENTY): Promise<readonly Delivery[]> {
     // A take may wait for more; a test does not.
     const signal = AbortSignal.timeout(1000)
-    return await within(this.#patience, session.take({ count, bytes }, signal), () => 'take has not answered')
+    return await within(this.#patience, session.take({ count, bytes }, signal), () => 'take has not returned')
   }
 
   /** Nothing comes for so long. */
@@ -102,11 +102,11 @@ export class Probe {
 
   async settle(session: Session, settlement: Settlement, ...deliveries: readonly Delivery[]): Promise<number> {
     const settling = session.settle(deliveries.map((delivery) => [delivery, settlement] as const))
-    return await within(this.#patience, settling, () => 'settle has not answered')
+    return await within(this.#patience, settling, () => 'settle has not returned')
   }
 
   async close(session: Session): Promise<void> {
-    await within(this.#patience, session.close(), () => 'close has not answered')
+    await within(this.#patience, session.close(), () => 'close has not returned')
   }
 
   /** Looks again until it is true. */

@@ -43,7 +43,7 @@ export const sessionCases: readonly BrokerCase[] = [
       const received = await probe.receive(first, 1)
       await probe.close(first)
       const stale = await probe.settle(first, DONE, ...received).catch(() => 1)
-      strictEqual(stale, 1, 'it is told as stale, or refused')
+      strictEqual(stale, 1, 'it is returned as stale, or refused')
       deepStrictEqual(ids(await probe.receive(await probe.open(), 1)), [sent.id])
     },
   },
@@ -131,7 +131,7 @@ export const sessionCases: readonly BrokerCase[] = [
         const taken = await probe.takeOnce(session, 10, received === 0 ? 1000 : 120_000)
         const most = received === 0 ? 1 : 3
         ok(taken.length <= most, `${taken.length} of 50 kB were given`)
-        for (const { size } of taken) ok(size >= 50_000 && size < 80_000, `its size is told as ${size}`)
+        for (const { size } of taken) ok(size >= 50_000 && size < 80_000, `its size is given as ${size}`)
         received += taken.length
         await probe.settle(session, DONE, ...taken)
         return received === 6

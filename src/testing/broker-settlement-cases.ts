@@ -30,12 +30,12 @@ export const settlementCases: readonly BrokerCase[] = [
     },
   },
   {
-    name: 'what is in hand is not given a second time',
+    name: 'what is unsettled is not given a second time',
     async run(probe, { quiet }) {
       const session = await probe.open()
       await probe.send(message(), message())
       const received = await probe.receive(session, 2)
-      await probe.nothing(session, quiet, 'what is in hand is not given again')
+      await probe.nothing(session, quiet, 'what is unsettled is not given again')
       await probe.settle(session, DONE, ...received)
     },
   },

@@ -36,7 +36,7 @@ export interface CollectorOptions {
 }
 
 /**
- * A publisher for tests: keeps what arrived, and does not take what it was told not to take. Rules are asked newest
+ * A publisher for tests: keeps what arrived, and refuses what its rules refuse. Rules are asked newest
  * first; each method that adds one returns the way to take it back.
  */
 export interface Collector extends Publisher {
@@ -59,7 +59,7 @@ export interface Collector extends Publisher {
   clear(): void
 }
 
-interface Rule {
+interface OutcomeRule {
   readonly kind: 'failed' | 'rejected' | 'down' | 'crash'
   readonly chosen: Chosen
   left: number
@@ -73,11 +73,11 @@ export function collector(options: CollectorOptions = {}): Collector {
   const ordered = options.ordered ?? false
   const messages: RawMessage[] = []
   const calls: (readonly RawMessage[])[] = []
-  const rules: Rule[] = []
+  const rules: OutcomeRule[] = []
   const waiting = new Set<() => void>()
   let held: Promise<void> | undefined
 
-  const add = (kind: Rule['kind'], chosen: Chosen = {}) => {
+  const add = (kind: OutcomeRule['kind'], chosen: Chosen = {}) => {
     checkOptions(`collector: ${kind}`, chosen, {
       id: true,
       type: true,
@@ -86,7 +86,7 @@ export function collector(options: CollectorOptions = {}): Collector {
       error: true,
       after: true,
     })
-    const rule: Rule = { kind, chosen, left: chosen.times ?? Number.POSITIVE_INFINITY }
+    const rule: OutcomeRule = { kind, chosen, left: chosen.times ?? Number.POSITIVE_INFINITY }
     rules.unshift(rule)
     return () => {
       const at = rules.indexOf(rule)

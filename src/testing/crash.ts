@@ -78,7 +78,10 @@ export interface RunningScript {
   readonly pid: number
   readonly stdout: string
   readonly stderr: string
-  /** Resolves with the first line of its output that contains the text, printed already or still to come. */
+  /**
+   * Resolves with the first line of its output that contains the text, printed already or still to come. Rejects after
+   * `limit` milliseconds, by default 60 s: a busy machine may take long to start a process.
+   */
   line(text: string, limit?: number): Promise<string>
   /** Stops it in its tracks (SIGSTOP): alive for everybody else, and doing nothing. */
   pause(): void
@@ -131,7 +134,7 @@ export function runScript(options: ScriptOptions): RunningScript {
     child.kill('SIGKILL')
     await gone
   })
-  finished.catch(() => {}) // told to whoever waits for it
+  finished.catch(() => {}) // whoever waits for it gets the error
   return {
     pid: child.pid ?? 0,
     get stdout() {
@@ -140,7 +143,7 @@ export function runScript(options: ScriptOptions): RunningScript {
     get stderr() {
       return output.stderr
     },
-    async line(text, limit = 15_000) {
+    async line(text, limit = 60_000) {
       let stop = () => {}
       const found = new Promise<string>((resolve, reject) => {
         const look = () => {

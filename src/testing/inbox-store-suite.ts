@@ -146,7 +146,7 @@ const cases: readonly StoreCase<InboxProbe>[] = [
     },
   },
   {
-    name: 'one that waits for another and is told to give up is busy, and takes nothing with it',
+    name: 'one that waits for another and is aborted is busy, and takes nothing with it',
     async run(probe) {
       const first = await openTransaction(probe.work, (tx) => probe.inbox.receive(tx, key('1')))
       const controller = new AbortController()
@@ -200,7 +200,7 @@ const cases: readonly StoreCase<InboxProbe>[] = [
     },
   },
   {
-    name: 'a message that cannot be told from others is an error, and so is a subscriber without a name',
+    name: 'a message that cannot be recognised is an error, and so is a subscriber without a name',
     async run(probe) {
       await refused(probe.receive(key('')), 'MALFORMED_MESSAGE', /id/)
       await refused(probe.receive(key('1', '')), 'MALFORMED_MESSAGE', /source/)

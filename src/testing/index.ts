@@ -1,4 +1,5 @@
 /** `waybill/testing`: for tests of services and of backends. Imports no test runner and no driver. */
+export { type BarriersFactory, type BarriersUnderTest, barrierSuite } from './barrier-suite.ts'
 export type { BrokerUnderTest } from './broker-probe.ts'
 export { type Chosen, type Collector, type CollectorOptions, collector } from './collect.ts'
 export { type Case, type Check, type Suite, type SuiteOptions, suite, within } from './conformance.ts'
@@ -23,6 +24,7 @@ export {
   type LeadershipUnderTest,
   leadershipSuite,
 } from './leadership-suite.ts'
+export { type LogFactory, type LogFeatures, type LogUnderTest, logSuite } from './log-suite.ts'
 export { type OutboxAdminFactory, outboxAdminSuite } from './outbox-admin-suite.ts'
 export type { OutboxUnderTest } from './outbox-probe.ts'
 export { type OutboxReaderFactory, type OutboxReaderFeatures, outboxReaderSuite } from './outbox-reader-suite.ts'

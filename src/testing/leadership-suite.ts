@@ -72,7 +72,7 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
     name: 'the first to ask has the term, and others do not while it lasts',
     async run({ leadership }) {
       const term = await leadership.acquire('a', 0, LONG)
-      deepStrictEqual([term!.shard, term!.abandoned, term!.note], [0, false, undefined])
+      deepStrictEqual([term!.shard, term!.abandoned, term!.probe], [0, false, undefined])
       strictEqual(await leadership.acquire('b', 0, LONG), undefined)
       strictEqual(await leadership.acquire('c', 0, LONG), undefined)
       deepStrictEqual(await holders(leadership), [[0, 'a']])
@@ -140,7 +140,7 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
     },
   },
   {
-    name: 'a term that is not renewed runs out, and whoever takes it over is told',
+    name: 'a term that is not renewed runs out, and its next holder learns of it',
     async run(probe) {
       const { leadership } = probe
       const first = (await leadership.acquire('a', 0, SHORT))!
@@ -179,31 +179,31 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
     },
   },
   {
-    name: 'what was noted is told to whoever takes over an abandoned term, and to nobody else',
+    name: 'a recorded probe is given to whoever takes over an abandoned term, and to nobody else',
     async run(probe) {
       const { leadership } = probe
       const event = '0192aaaa-0000-7000-8000-000000000001'
       const first = (await leadership.acquire('a', 0, SHORT))!
-      await leadership.note(first, event)
+      await leadership.recordProbe(first, event)
       const second = await acquired(probe, 'b', 0, SHORT)
-      deepStrictEqual([second.abandoned, second.note], [true, event])
+      deepStrictEqual([second.abandoned, second.probe], [true, event])
       const third = await acquired(probe, 'c')
-      deepStrictEqual([third.abandoned, third.note], [true, undefined], 'it was of the first only')
-      await leadership.note(third, event)
-      await leadership.note(third, undefined)
-      await leadership.note(first, event)
+      deepStrictEqual([third.abandoned, third.probe], [true, undefined], 'it was of the first only')
+      await leadership.recordProbe(third, event)
+      await leadership.recordProbe(third, undefined)
+      await leadership.recordProbe(first, event)
       await leadership.release('c', third)
-      strictEqual((await acquired(probe, 'd')).note, undefined)
+      strictEqual((await acquired(probe, 'd')).probe, undefined)
     },
   },
   {
-    name: 'a note under a term that has passed on changes nothing',
+    name: 'a probe recorded under a term that has passed on changes nothing',
     async run(probe) {
       const { leadership } = probe
       const first = (await leadership.acquire('a', 0, SHORT))!
       await acquired(probe, 'b', 0, SHORT)
-      await leadership.note(first, '0192aaaa-0000-7000-8000-000000000001')
-      strictEqual((await acquired(probe, 'c')).note, undefined)
+      await leadership.recordProbe(first, '0192aaaa-0000-7000-8000-000000000001')
+      strictEqual((await acquired(probe, 'c')).probe, undefined)
     },
   },
   {

@@ -168,7 +168,7 @@ export const actionCases: readonly StoreCase<OutboxProbe>[] = [
     },
   },
   {
-    name: 'discardPending: what a relay has in hand is stale when it is settled',
+    name: 'discardPending: what a relay has taken is stale when it is settled',
     async run(probe) {
       const { admin } = probe.outbox
       await probe.enqueue(samples(2, { tenant: 'north' }))

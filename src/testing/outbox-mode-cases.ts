@@ -9,11 +9,14 @@ const SHORT = 300
 function excludes(one: Partial<ReaderOptions>, other: Partial<ReaderOptions>) {
   return async (probe: OutboxProbe) => {
     const [first, second] = [probe.relay(one), probe.relay(other)]
-    ok((await first.share()).length > 0)
-    deepStrictEqual(await second.share(), [], 'it has no share while the other lives')
+    ok((await first.assignment()).length > 0)
+    deepStrictEqual(await second.assignment(), [], 'it is assigned nothing while the other lives')
     await first.close()
-    await probe.time.until('it has a share when the other has left', async () => (await second.share()).length > 0)
-    deepStrictEqual(await first.share(), [], 'and keeps the other out now')
+    await probe.time.until(
+      'it is assigned something when the other has left',
+      async () => (await second.assignment()).length > 0,
+    )
+    deepStrictEqual(await first.assignment(), [], 'and keeps the other out now')
   }
 }
 
@@ -39,9 +42,9 @@ export const modeCases: readonly StoreCase<OutboxProbe>[] = [
     needs: ['owner', 'lease'],
     async run(probe) {
       const [first, second] = [probe.relay({ reader: 'lease', lease: SHORT }), probe.relay()]
-      await first.share()
+      await first.assignment()
       first.clock.stop()
-      await probe.time.until('the owner may read', async () => (await second.share()).length > 0)
+      await probe.time.until('the owner may read', async () => (await second.assignment()).length > 0)
     },
   },
   {
@@ -49,10 +52,10 @@ export const modeCases: readonly StoreCase<OutboxProbe>[] = [
     needs: ['owner', 'lease'],
     async run(probe) {
       const alone = probe.relay({ reader: 'auto' })
-      strictEqual((await alone.share())[0]!.features.holdsKeys, true)
+      strictEqual((await alone.assignment())[0]!.features.holdsKeys, true)
       await alone.close()
-      await probe.relay({ reader: 'lease' }).share()
-      const joined = await probe.relay({ reader: 'auto' }).share()
+      await probe.relay({ reader: 'lease' }).assignment()
+      const joined = await probe.relay({ reader: 'auto' }).assignment()
       strictEqual(joined[0]!.features.holdsKeys ?? false, false)
     },
   },
@@ -74,7 +77,7 @@ export const modeCases: readonly StoreCase<OutboxProbe>[] = [
       const others = samples(5)
       const [rejected] = samples(1)
       await probe.enqueue([...keyed, rejected!, ...others])
-      // The owner leaves one that waits for its retry, two that wait for that one, one dead and one in hand.
+      // The owner leaves one that waits for its retry, two that wait for that one, one dead and one unsettled.
       const owner = probe.relay()
       const session = await owner.open()
       await owner.settle(session, retry(1500), ...(await owner.receive(session, 1)))
@@ -117,19 +120,19 @@ export const modeCases: readonly StoreCase<OutboxProbe>[] = [
     },
   },
   {
-    name: 'shards: a relay alone has all, two have disjoint shares, and a share moves when its relay leaves',
+    name: 'shards: a relay alone has all, two have disjoint parts, and a part moves when its relay leaves',
     needs: ['owner', 'shards'],
     async run(probe) {
       const [first, second] = [probe.relay({ shards: 4 }), probe.relay({ shards: 4 })]
-      const all = await first.share()
+      const all = await first.assignment()
       strictEqual(all.length, 4)
-      const names = async (relay: typeof first) => (await relay.share()).map(({ name }) => name)
-      await second.share()
+      const names = async (relay: typeof first) => (await relay.assignment()).map(({ name }) => name)
+      await second.assignment()
       const [one, two] = [await names(first), await names(second)]
       deepStrictEqual([one.length, two.length], [2, 2])
       deepStrictEqual([...one, ...two].sort(), all.map(({ name }) => name).sort())
       await first.close()
-      strictEqual((await second.share()).length, 4)
+      strictEqual((await second.assignment()).length, 4)
     },
   },
   {
@@ -142,7 +145,7 @@ export const modeCases: readonly StoreCase<OutboxProbe>[] = [
       const relay = probe.relay({ shards: 3 })
       const shardOf = new Map<string, string>()
       const got: string[] = []
-      for (const source of await relay.share()) {
+      for (const source of await relay.assignment()) {
         const session = await relay.openSource(source)
         const taken = await relay.take(session!)
         got.push(...ids(taken))
@@ -171,7 +174,7 @@ export const modeCases: readonly StoreCase<OutboxProbe>[] = [
       await probe.enqueue(events)
       const two = probe.relay({ shards: 2 })
       let done = 0
-      for (const source of await two.share()) {
+      for (const source of await two.assignment()) {
         const session = await two.openSource(source)
         const taken = await two.take(session!, { count: 3, bytes: 1_000_000 })
         await two.settle(session!, DONE, ...taken)

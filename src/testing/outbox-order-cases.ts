@@ -120,7 +120,7 @@ export const orderCases: readonly StoreCase<OutboxProbe>[] = [
     },
   },
   {
-    name: 'order: a key goes on without its dead event, where it was told to',
+    name: 'order: a key goes on without its dead event, where the options say so',
     needs: ['order'],
     async run(probe) {
       const events = keyed('a', 1, 2, 3)

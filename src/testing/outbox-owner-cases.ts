@@ -13,7 +13,7 @@ interface Died {
   readonly taken: readonly Delivery[]
 }
 
-/** A relay that had everything in hand when it was suspended, and the one that took over when its term ran out. */
+/** A relay that had taken everything when it was suspended, and the one that took over when its term ran out. */
 async function takenOver(probe: OutboxProbe, count: number, before?: (died: Died) => unknown) {
   const events = samples(count)
   await probe.enqueue(events)
@@ -43,18 +43,18 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
       await first.close()
       const next = await second.tryOpen()
       ok(next !== undefined, 'it may read at once')
-      strictEqual(next.cautious ?? false, false, 'nobody died')
+      strictEqual(next.afterCrash ?? false, false, 'nobody died')
       deepStrictEqual(ids(await second.receive(next, 1)), [left!.id])
     },
   },
   {
-    name: 'owner: a share that did not change is the same source',
+    name: 'owner: an assignment that did not change is the same source',
     needs: ['owner'],
     async run(probe) {
       const relay = probe.relay()
-      const [source, ...others] = await relay.share()
+      const [source, ...others] = await relay.assignment()
       deepStrictEqual(others, [])
-      strictEqual((await relay.share())[0], source)
+      strictEqual((await relay.assignment())[0], source)
       const { redelivers = false, holdsKeys = false } = source!.features
       deepStrictEqual({ redelivers, holdsKeys }, { redelivers: true, holdsKeys: true })
     },
@@ -66,7 +66,7 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
       const [first, second] = [probe.relay({ lease: 1500 }), probe.relay()]
       const session = await first.open()
       await probe.time.throughout(2000, async () => {
-        await first.share()
+        await first.assignment()
         // As a flow does, every `extendEvery` milliseconds.
         await session.extend?.([])
         strictEqual(await second.tryOpen(), undefined)
@@ -77,11 +77,11 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
     },
   },
   {
-    name: 'owner: when a relay dies the next gets what it had in hand, and nobody is charged',
+    name: 'owner: when a relay dies the next gets what it had not settled, and nobody is charged',
     needs: ['owner'],
     async run(probe) {
       const { events, relay, session } = await takenOver(probe, 3)
-      strictEqual(session.cautious, true, 'something may have killed the relay before')
+      strictEqual(session.afterCrash, true, 'something may have killed the relay before')
       const again = await relay.receive(session, 3)
       deepStrictEqual(ids(again), ids(events))
       deepStrictEqual(
@@ -138,11 +138,11 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'owner: what was alone in flight when a relay died is charged',
-    needs: ['owner', 'notes'],
+    needs: ['owner', 'probes'],
     async run(probe) {
       const { events, relay, session } = await takenOver(probe, 2, async ({ zombie, lost, taken }) => {
         await zombie.settle(lost, RELEASE, taken[1]!)
-        await lost.note!(taken[0]!)
+        await lost.recordProbe!(taken[0]!)
       })
       const [charged, innocent] = await Promise.all(events.map((event) => probe.entry(event)))
       deepStrictEqual([charged!.attempts, innocent!.attempts], [1, 0])
@@ -153,14 +153,14 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'owner: what was alone in flight too often is dead',
-    needs: ['owner', 'notes'],
+    needs: ['owner', 'probes'],
     async run(probe) {
       const event = sample(1)
       await probe.enqueue([event])
       const zombie = probe.relay({ lease: SHORT })
       const lost = await zombie.open()
       const [delivery] = await zombie.receive(lost, 1)
-      await lost.note!(delivery!)
+      await lost.recordProbe!(delivery!)
       zombie.clock.stop()
       await probe.relay({ attempts: 1 }).open()
       const { state, attempts } = await probe.entry(event)
@@ -169,13 +169,13 @@ export const ownerCases: readonly StoreCase<OutboxProbe>[] = [
   },
   {
     name: 'owner: what was settled before the relay died is not charged',
-    needs: ['owner', 'notes'],
+    needs: ['owner', 'probes'],
     async run(probe) {
       const { events, session } = await takenOver(probe, 1, async ({ zombie, lost, taken }) => {
-        await lost.note!(taken[0]!)
+        await lost.recordProbe!(taken[0]!)
         await zombie.settle(lost, retry(60_000, false), ...taken)
       })
-      strictEqual(session.cautious, true)
+      strictEqual(session.afterCrash, true)
       strictEqual((await probe.entry(events[0]!)).attempts, 0)
     },
   },

@@ -139,13 +139,13 @@ export class RelayProbe {
     this.#reader = outbox.reader({ ...READER, clock: this.clock, ...options })
   }
 
-  share(): Promise<readonly Source[]> {
-    return this.#time.soon(this.#reader.share(), 'the relay is told its share')
+  assignment(): Promise<readonly Source[]> {
+    return this.#time.soon(this.#reader.assignment(), 'the relay gets its assignment')
   }
 
   /** A session with its one source, or `undefined` where another has the right to read. */
   async tryOpen(): Promise<Session | undefined> {
-    const [source] = await this.share()
+    const [source] = await this.assignment()
     return source === undefined ? undefined : this.openSource(source)
   }
 
@@ -171,7 +171,7 @@ export class RelayProbe {
   }
 
   take(session: Session, demand = PLENTY): Promise<readonly Delivery[]> {
-    return this.#time.soon(session.take(demand, NEVER), 'take has answered')
+    return this.#time.soon(session.take(demand, NEVER), 'take has returned')
   }
 
   /** Takes until there are so many. */
@@ -191,7 +191,7 @@ export class RelayProbe {
 
   settle(session: Session, settlement: Settlement, ...deliveries: readonly Delivery[]): Promise<number> {
     const settling = session.settle(deliveries.map((delivery) => [delivery, settlement] as const))
-    return this.#time.soon(settling, 'settle has answered')
+    return this.#time.soon(settling, 'settle has returned')
   }
 
   /** One at a time, each settled before the next is taken: the order in which events of a key are given. */

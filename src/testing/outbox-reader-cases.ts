@@ -25,12 +25,12 @@ export function readerCases(reader: 'owner' | 'lease'): StoreCase<OutboxProbe>[]
       },
     },
     {
-      name: 'does not give again what is in hand or done, in the next session neither',
+      name: 'does not give again what is unsettled or done, in the next session neither',
       async run(probe) {
         await probe.enqueue(samples(3))
         const { relay, session } = await opened(probe)
         const taken = await relay.receive(session, 3)
-        await relay.nothing(session, 'what is in hand is not given again')
+        await relay.nothing(session, 'what is unsettled is not given again')
         strictEqual(await relay.settle(session, DONE, ...taken), 0)
         await relay.nothing(session, 'what is done is not given again')
         deepStrictEqual(await probe.states(), { published: 3 })
@@ -151,7 +151,7 @@ export function readerCases(reader: 'owner' | 'lease'): StoreCase<OutboxProbe>[]
       },
     },
     {
-      name: 'takes the same settlements twice without harm, and tells that they were stale',
+      name: 'takes the same settlements twice without harm, and returns that they were stale',
       async run(probe) {
         const events = samples(2)
         await probe.enqueue(events)
@@ -210,7 +210,7 @@ export function readerCases(reader: 'owner' | 'lease'): StoreCase<OutboxProbe>[]
       },
     },
     {
-      name: 'removes what is published, where it was told to',
+      name: 'removes what is published, where its options say so',
       async run(probe) {
         const [done, again] = samples(2)
         await probe.enqueue([done!, again!])

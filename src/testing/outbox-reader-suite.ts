@@ -20,19 +20,19 @@ export interface OutboxReaderFeatures {
   /** A session can wait, and is woken by a commit. */
   readonly wakes?: boolean
   /** What was alone in flight when a relay died is charged by the next. */
-  readonly notes?: boolean
+  readonly probes?: boolean
 }
 
 /** Makes an outbox for the suite of readers, fresh for each case. */
 export type OutboxReaderFactory<Tx = unknown> = StoreFactory<OutboxUnderTest<Tx>, OutboxReaderFeatures>
 
-/** What every outbox must do with those who read it: the sources that `reader(options).share()` gives. */
+/** What every outbox must do with those who read it: the sources that `reader(options).assignment()` gives. */
 export function outboxReaderSuite<Tx>(factory: OutboxReaderFactory<Tx>, options: SuiteOptions = {}): Suite {
   const { owner = false } = factory.features ?? {}
   return storeSuite(
     {
       kind: 'outbox reader',
-      features: ['owner', 'lease', 'shards', 'order', 'wakes', 'notes'] satisfies (keyof OutboxReaderFeatures)[],
+      features: ['owner', 'lease', 'shards', 'order', 'wakes', 'probes'] satisfies (keyof OutboxReaderFeatures)[],
       cases: [
         ...readerCases('owner'),
         ...readerCases('lease'),

@@ -95,7 +95,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
     },
   },
   {
-    name: 'no events are no work: the answer is an empty list',
+    name: 'no events are no work: an empty list is returned',
     async run(probe) {
       deepStrictEqual(await probe.enqueue([]), [])
       deepStrictEqual(await probe.entries(), [])
@@ -110,8 +110,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
     },
   },
   {
-    name: 'the same event again answers the first receipt and changes nothing',
-    needs: ['receipts'],
+    name: 'the same event again returns the first receipt and changes nothing',
     async run(probe) {
       const event = sample(1)
       const [first] = await probe.enqueue([event], { topic: 'first' })
@@ -128,7 +127,6 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
   },
   {
     name: 'a published event that is enqueued again is not published again',
-    needs: ['receipts'],
     async run(probe) {
       const event = sample(1)
       const receipts = await probe.enqueue([event])
@@ -155,7 +153,7 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
     },
   },
   {
-    name: 'two transactions at once with the same event: the second answers the first receipt',
+    name: 'two transactions at once with the same event: the second returns the first receipt',
     needs: ['receipts'],
     async run(probe) {
       const event = sample(1)

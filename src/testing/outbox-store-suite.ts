@@ -6,7 +6,7 @@ import { type StoreFactory, storeSuite } from './store-probe.ts'
 
 /** What an outbox can do beyond taking events. */
 export interface OutboxStoreFeatures {
-  /** Each event has a number that grows with every event of a transaction, and `enqueue` answers it at once. */
+  /** Each event has a number that grows with every event of a transaction, and `enqueue` returns it at once. */
   readonly receipts?: boolean
   /** There is something that could be mistaken for a transaction and is none: `pool`. */
   readonly refusesPool?: boolean

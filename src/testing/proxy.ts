@@ -1,8 +1,8 @@
 import { randomInt } from 'node:crypto'
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { type Direction, Faults, type LaneLink, ProxyLane } from './proxy-lane.ts'
+import { type Direction, Faults, type ProxiedConnection, ProxyDirection } from './proxy-direction.ts'
 
-export type { Direction } from './proxy-lane.ts'
+export type { Direction } from './proxy-direction.ts'
 
 /** The server that a fault proxy stands in front of. */
 export interface FaultProxyOptions {
@@ -32,7 +32,7 @@ export interface FaultProxy extends AsyncDisposable {
   refuse(): Promise<void>
   /** Accepts and keeps connections, forwards nothing. What was held arrives after `restore()`: late, not lost. */
   blackHole(): void
-  /** One direction is lost while the other works; nobody is told. `restore()` resets connections that lost bytes. */
+  /** One direction is lost while the other works; both stay open. `restore()` resets connections that lost bytes. */
   halfOpen(direction: Direction): void
   /** Delays every byte, each way, by this and up to `jitter` more. Order is kept. */
   latency(milliseconds: number, jitter?: number): void
@@ -117,7 +117,7 @@ export async function faultProxy(options: FaultProxyOptions): Promise<FaultProxy
 }
 
 /** A client's connection and ours to the server. */
-class Link implements LaneLink {
+class Link implements ProxiedConnection {
   lossy = false
   readonly #gone = new AbortController()
   readonly #client: Socket
@@ -131,15 +131,15 @@ class Link implements LaneLink {
     private readonly forget: (link: Link) => void,
   ) {
     this.#client = client
-    // Until the lanes listen; a socket without a listener would end the process.
+    // Until both directions listen; a socket without a listener would end the process.
     client.on('error', () => {})
     // In a black hole even the connection attempt does not get through.
     void faults.passable().then(() => {
       if (this.signal.aborted) return
       const server = connect({ ...target, allowHalfOpen: true, noDelay: true })
       this.#server = server
-      new ProxyLane(this, 'upstream', client, server, faults, random)
-      new ProxyLane(this, 'downstream', server, client, faults, random)
+      new ProxyDirection(this, 'upstream', client, server, faults, random)
+      new ProxyDirection(this, 'downstream', server, client, faults, random)
       for (const socket of [client, server]) {
         socket.on('close', () => client.destroyed && server.destroyed && this.cut())
       }

@@ -1,6 +1,6 @@
 import { checkOptions, wholeNumber } from '../core/index.ts'
 import { arrivalCases } from './broker-arrival-cases.ts'
-import { type BrokerUnderTest, Probe } from './broker-probe.ts'
+import { BrokerProbe, type BrokerUnderTest } from './broker-probe.ts'
 import { sessionCases } from './broker-session-cases.ts'
 import { settlementCases } from './broker-settlement-cases.ts'
 import { type Suite, type SuiteOptions, suite } from './conformance.ts'
@@ -51,7 +51,7 @@ export interface CaseSettings {
 export interface BrokerCase {
   readonly name: string
   readonly needs?: readonly (keyof BrokerFeatures)[]
-  run(probe: Probe, settings: CaseSettings): Promise<void>
+  run(probe: BrokerProbe, settings: CaseSettings): Promise<void>
 }
 
 /** What every broker adapter must do: its publisher and its source together, on a real server. */
@@ -82,7 +82,7 @@ export function brokerSuite(factory: BrokerFactory, options: SuiteOptions = {}):
   const cases = [...arrivalCases, ...settlementCases, ...sessionCases].map((one) => ({
     ...one,
     run: async () => {
-      const probe = new Probe(await factory.create(), patience)
+      const probe = new BrokerProbe(await factory.create(), patience)
       try {
         await one.run(probe, settings)
       } finally {

@@ -1,7 +1,17 @@
-import { Reject, WaybillError } from '../core/index.ts'
+import { type Message, onAbort, Reject, WaybillError } from '../core/index.ts'
 import { memory } from '../memory/index.ts'
-import { type AnySaga, type SagaDatabase, type SagaRecord, SagaRunner, type StepDefinition } from '../saga/index.ts'
+import { transactionOf } from '../memory/transaction.ts'
+import type { Outputs } from '../router/index.ts'
+import {
+  type AnySaga,
+  type SagaDatabase,
+  type SagaRecord,
+  SagaRunner,
+  type StepDefinition,
+  sagaReplies,
+} from '../saga/index.ts'
 import { FakeClock } from './fake-clock.ts'
+import { DISTURBANCES, type Disturbance, SagaNetwork } from './saga-network.ts'
 
 /** What a crash matrix is run with. */
 export interface CrashMatrixOptions<Deps> {
@@ -10,6 +20,8 @@ export interface CrashMatrixOptions<Deps> {
   input: unknown
   /** Must hold when the saga has ended and all late work has arrived. Throws when it does not. */
   invariant: (deps: Deps, ended: SagaRecord) => unknown
+  /** For sagas with requests: what their participants do about a message, and what they reply. */
+  participant?: (message: Message, deps: Deps) => Outputs | Promise<Outputs>
 }
 
 /** One thing that goes wrong at one place of a run. */
@@ -22,6 +34,15 @@ interface Fault {
   /** What the first call of this step does. */
   readonly step?: string
   readonly does?: 'fail' | 'permanent' | 'time out' | 'late' | 'later' | 'twice'
+  /** Which message, and what happens to it on its way. */
+  readonly message?: string
+  readonly travels?: Disturbance
+}
+
+/** The places a run came by, and the messages it sent. */
+interface Seen {
+  readonly points: readonly string[]
+  readonly messages: readonly string[]
 }
 
 const LEASE = 600_000
@@ -34,6 +55,7 @@ const MOST_ROUNDS = 500
  *
  * - its process dies before and after each call of a step or an undo, and before and after each write;
  * - each step is refused, fails, fails for good, takes too long, does its work late or very late, or does it twice;
+ * - each request, reply and undo is lost, comes twice, late, very late, or after the one behind it: an undo before its request;
  * - all of that also on the way back, for each step that may be refused.
  *
  * Each run must end, and the invariant must hold then. Returns the names of the runs; throws with those that failed.
@@ -44,16 +66,25 @@ export async function crashMatrix<Deps>(
 ): Promise<readonly string[]> {
   const run = async (fault: Fault) => new Run(fault).end(define, options)
   const { steps } = define(await options.setup())
-  const refusals = steps.filter(({ kind, final }) => kind !== 'sleep' && !final).map(({ name }) => name)
+  const calls = steps.filter(({ kind }) => kind === 'step' || kind === 'transaction')
+  const refusals = calls.filter(({ final }) => !final).map(({ name }) => name)
   const faults: Fault[] = []
   for (const refuses of [undefined, ...refusals]) {
     const way = refuses === undefined ? {} : { refuses }
     const name = refuses === undefined ? 'all goes well' : `${refuses} is refused`
     faults.push({ name, ...way })
-    const points = await run({ name, ...way })
+    const { points, messages } = await run({ name, ...way })
+    for (const message of messages) {
+      // An outbox loses nothing. What is lost behind it is made good where somebody waits for an answer.
+      const unanswered = steps.some(({ name, confirmed }) => !confirmed && message.startsWith(`undo ${name} #`))
+      for (const travels of DISTURBANCES) {
+        if (travels === 'lost' && unanswered) continue
+        faults.push({ name: `${name}, ${message} is ${travels}`, ...way, message, travels })
+      }
+    }
     for (const crash of points) faults.push({ name: `${name}, dies ${crash}`, ...way, crash })
-    for (const step of steps) {
-      if (step.name === refuses || step.kind === 'sleep') continue
+    for (const step of calls) {
+      if (step.name === refuses) continue
       for (const does of ['fail', 'permanent', 'time out', 'late', 'later', 'twice'] as const) {
         if (step.kind === 'transaction' && (does === 'late' || does === 'later')) continue
         faults.push({ name: `${name}, ${step.name} does: ${does}`, ...way, step: step.name, does })
@@ -109,8 +140,9 @@ class Run {
   }
 
   /** To the end of the saga. Returns the places it came by. */
-  async end<Deps>(define: (deps: Deps) => AnySaga, options: CrashMatrixOptions<Deps>): Promise<readonly string[]> {
+  async end<Deps>(define: (deps: Deps) => AnySaga, options: CrashMatrixOptions<Deps>): Promise<Seen> {
     const deps = await options.setup()
+    const network = this.#network((message) => options.participant?.(message, deps))
     const points: string[] = []
     let id: string | undefined
     for (let round = 0; round < MOST_ROUNDS; round++) {
@@ -119,18 +151,69 @@ class Run {
       const store = this.#store(process) as never
       const runner = new SagaRunner({ store, sagas: [saga], clock: this.#clock, lease: LEASE })
       id ??= await this.#db.withTransaction((tx) => runner.client(saga).start(tx as never, options.input))
-      await this.#round(runner, process)
+      if (options.participant !== undefined) await this.#deliver(network, saga, store, process)
+      if (!process.dead) await this.#round(runner, process)
       const saved = await this.#db.sagas.load(undefined, id)
       if (saved!.endedAt !== undefined || saved!.held !== undefined) {
+        if (!network.isEmpty) {
+          network.release()
+          await this.#clock.advance(network.nextIn)
+          continue
+        }
         // What comes very late has come by then.
         await this.#clock.advance(2 * LATE.later)
         await options.invariant(deps, saved!)
         const { crash } = this.#fault
-        if (crash === undefined || points.includes(crash)) return points
+        if (crash === undefined || points.includes(crash)) return { points, messages: network.names }
         throw new WaybillError('CRASH_MATRIX', 'it did not come by the place where it was to die')
       }
     }
     throw new WaybillError('CRASH_MATRIX', `it has not ended after ${MOST_ROUNDS} rounds`)
+  }
+
+  #network(participant: (message: Message) => Outputs | Promise<Outputs>): SagaNetwork {
+    const { message: disturbed, travels: does } = this.#fault
+    const network = new SagaNetwork({
+      clock: this.#clock,
+      disturbed,
+      does,
+      late: LEASE,
+      veryLate: LATE.later,
+      participant,
+    })
+    const { outbox } = this.#db
+    const enqueue = outbox.enqueue.bind(outbox) as (tx: unknown, messages: readonly Message[]) => Promise<unknown>
+    const watched = async (tx: unknown, messages: readonly Message[]) => {
+      const result = await enqueue(tx, messages)
+      transactionOf(tx).atCommit(() => {
+        for (const message of messages) network.request(message)
+      })
+      return result
+    }
+    Object.assign(outbox, { enqueue: watched })
+    return network
+  }
+
+  /** What has arrived, to participants and to this process. When it dies with a reply, that comes again. */
+  async #deliver(network: SagaNetwork, saga: AnySaga, store: never, process: Process): Promise<void> {
+    const router = sagaReplies({ store, sagas: [saga] })
+    await network.deliver(async (message) => {
+      let over = false
+      const about = { signal: new AbortController().signal, attempt: 1, router: router.name }
+      const handled = Promise.resolve(router.handle(message, { ...about, ack: () => true, nack: () => true }))
+      handled.then(
+        () => {
+          over = true
+        },
+        () => {
+          over = true
+        },
+      )
+      await this.#clock.until(() => over || process.dead, 24 * LEASE)
+      if (over) await handled
+      else await this.#clock.advance(LEASE + 1)
+      return over
+    })
   }
 
   /** One look of a runner; then its process dies, or sleeps until something is due. */
@@ -175,6 +258,7 @@ class Run {
       insert: sagas.insert.bind(sagas),
       nextDue: sagas.nextDue.bind(sagas),
       overdue: async () => [],
+      list: sagas.list.bind(sagas),
     }
     return {
       sagas: {
@@ -184,6 +268,8 @@ class Run {
         load: passed('load'),
         extend: passed('extend'),
       },
+      outbox: { enqueue: this.#db.outbox.enqueue },
+      inbox: this.#db.inbox,
       withTransaction: (fn: (tx: never) => Promise<unknown>) => this.#transaction(process, fn),
     } as unknown as SagaDatabase
   }
@@ -196,6 +282,7 @@ class Run {
       .withTransaction(async (tx) => {
         const result = await fn(tx as never)
         const reached = process.reach('before commit')
+        // Not a deadline: a process that dies here never goes on, and the clock says when it would have.
         await Promise.race([reached, this.#clock.settle()])
         if (process.dead) throw died
         return result
@@ -218,6 +305,8 @@ class Run {
         if (tx === undefined) await process.reach(`after ${what} ${step.name}`)
         return value
       }
+    // A request only makes messages: what happens to those is the network's.
+    if (step.kind === 'request') return step
     return {
       ...step,
       run: watched('run', (c, tx) => this.#run(step, c, tx)),
@@ -249,6 +338,8 @@ class Run {
           .then(() => step.run({ ...c, signal: new AbortController().signal }))
           .catch(() => {})
     }
-    return new Promise((_, reject) => c.signal.addEventListener('abort', () => reject(c.signal.reason), { once: true }))
+    return new Promise((_, reject) => {
+      onAbort(c.signal, () => reject(c.signal.reason))
+    })
   }
 }

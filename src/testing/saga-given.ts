@@ -30,7 +30,7 @@ export interface WhenSaga {
  *       .thenSteps({ reserve: 'compensating', charge: 'failed' })
  */
 export function given(saga: AnySaga, ...history: readonly Command[]): GivenSaga {
-  const begun: SagaState = { id: ID, status: 'running', held: undefined, error: undefined, steps: [] }
+  const begun: SagaState = { id: ID, type: saga.name, status: 'running', held: undefined, error: undefined, steps: [] }
   const state = [{ type: 'begin' } as const, ...history].reduce(
     (before, command) => decide(saga.steps, before, command).reduce(evolve, before),
     begun,

@@ -1,4 +1,4 @@
-import { checkOptions, type Message, type RawMessage, WaybillError } from '../core/index.ts'
+import { checkOptions, type Message, onAbort, type RawMessage, WaybillError } from '../core/index.ts'
 import type { Delivery, Demand, Session, Settled, Settlement, Source, SourceFeatures } from '../flow/index.ts'
 import { within } from './conformance.ts'
 
@@ -31,10 +31,10 @@ export interface ScriptedSource<M extends Message = RawMessage> extends Source<D
   readonly opened: number
   readonly closed: number
   /** Taken and neither settled nor lost. */
-  readonly inHand: number
+  readonly unsettled: number
   /** One more batch, for the next take. */
   push(...batch: readonly Scripted<M>[]): void
-  /** The session is lost, as when a lease expires; what was in hand can no longer be settled. */
+  /** The session is lost, as when a lease expires; what was unsettled can no longer be settled. */
   lose(reason?: unknown): void
   /** The next so many settles fail before they write anything. */
   failSettles(times: number, error?: unknown): void
@@ -62,7 +62,7 @@ class Script<M extends Message> implements ScriptedSource<M> {
   readonly #batches: (readonly Scripted<M>[])[]
   readonly #waiting = new Set<() => void>()
   #failures = { open: 0, settle: 0, error: undefined as unknown }
-  #current: { controller: AbortController; inHand: Set<Delivery<M>> } | undefined
+  #current: { controller: AbortController; unsettled: Set<Delivery<M>> } | undefined
 
   constructor(batches: readonly (readonly Scripted<M>[])[], options: ScriptedOptions) {
     this.#batches = [...batches]
@@ -70,8 +70,8 @@ class Script<M extends Message> implements ScriptedSource<M> {
     this.features = options.features ?? {}
   }
 
-  get inHand(): number {
-    return this.#current?.inHand.size ?? 0
+  get unsettled(): number {
+    return this.#current?.unsettled.size ?? 0
   }
 
   settlementOf(id: string): Settlement | undefined {
@@ -80,13 +80,13 @@ class Script<M extends Message> implements ScriptedSource<M> {
 
   push(...batch: readonly Scripted<M>[]): void {
     this.#batches.push(batch)
-    this.#tell()
+    this.#wake()
   }
 
   lose(reason: unknown = new WaybillError('LOST', `the session of ${this.name} was told to be lost`)): void {
     const current = this.#current
     this.#current = undefined
-    current?.inHand.clear()
+    current?.unsettled.clear()
     current?.controller.abort(reason)
   }
 
@@ -113,21 +113,21 @@ class Script<M extends Message> implements ScriptedSource<M> {
     }
     this.opened++
     const controller = new AbortController()
-    const inHand = new Set<Delivery<M>>()
-    this.#current = { controller, inHand }
+    const unsettled = new Set<Delivery<M>>()
+    this.#current = { controller, unsettled }
     return {
       lost: controller.signal,
-      take: async (demand) => this.#take(demand, inHand),
+      take: async (demand) => this.#take(demand, unsettled),
       wait: (_ms, signal) => this.#wait([signal, controller.signal]),
-      settle: async (batch) => this.#settle(batch, inHand),
+      settle: async (batch) => this.#settle(batch, unsettled),
       close: async () => {
         this.closed++
-        inHand.clear()
+        unsettled.clear()
       },
     }
   }
 
-  #take({ count }: Demand, inHand: Set<Delivery<M>>): Delivery<M>[] {
+  #take({ count }: Demand, unsettled: Set<Delivery<M>>): Delivery<M>[] {
     const batch = this.#batches.shift() ?? []
     const failure = batch.find((one) => one instanceof Error)
     if (failure !== undefined) throw failure
@@ -137,22 +137,22 @@ class Script<M extends Message> implements ScriptedSource<M> {
     return given.slice(0, count).map((one) => {
       const { message, attempts } = 'message' in one ? one : { message: one, attempts: 0 }
       const delivery = { message, key: message.key, attempts, size: 1 }
-      inHand.add(delivery)
+      unsettled.add(delivery)
       return delivery
     })
   }
 
-  #settle(batch: readonly Settled<Delivery<M>>[], inHand: Set<Delivery<M>>): number {
+  #settle(batch: readonly Settled<Delivery<M>>[], unsettled: Set<Delivery<M>>): number {
     if (this.#failures.settle > 0) {
       this.#failures.settle--
       throw this.#failures.error
     }
     let stale = 0
     for (const [delivery, settlement] of batch) {
-      if (!inHand.delete(delivery)) stale++
+      if (!unsettled.delete(delivery)) stale++
       else this.settlements.push({ message: delivery.message, attempts: delivery.attempts, settlement })
     }
-    this.#tell()
+    this.#wake()
     return stale
   }
 
@@ -163,12 +163,12 @@ class Script<M extends Message> implements ScriptedSource<M> {
   async #wait(signals: readonly AbortSignal[]): Promise<void> {
     if (signals.some(({ aborted }) => aborted)) return
     const over = this.#change()
-    for (const signal of signals) signal.addEventListener('abort', this.#tell)
+    const forget = signals.map((signal) => onAbort(signal, this.#wake))
     await over
-    for (const signal of signals) signal.removeEventListener('abort', this.#tell)
+    for (const takeBack of forget) takeBack()
   }
 
-  readonly #tell = (): void => {
+  readonly #wake = (): void => {
     for (const wake of this.#waiting) wake()
     this.#waiting.clear()
   }

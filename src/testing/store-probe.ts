@@ -117,9 +117,9 @@ export class Time {
   }
 }
 
-/** A transaction that stays open until it is told how to end. */
+/** A transaction that stays open until `commit` or `rollback`. */
 export interface OpenTransaction<T> {
-  /** What the function in it has answered. */
+  /** What the function in it has returned. */
   readonly value: T
   commit(): Promise<void>
   rollback(): Promise<void>
@@ -143,6 +143,7 @@ export async function openTransaction<Tx, T>(
     await ending
   })
   whole.catch(() => {})
+  // Begun, or failed before; both promises are of this transaction alone.
   const value = (await Promise.race([beginning, whole])) as T
   return {
     value,

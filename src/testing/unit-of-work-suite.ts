@@ -70,7 +70,7 @@ async function fail(): Promise<never> {
 
 const cases: readonly StoreCase<WorkProbe>[] = [
   {
-    name: 'work that was told to give up and does not loses its transaction, and nothing of it is left',
+    name: 'work that goes on after its signal was aborted loses its transaction, and nothing of it is left',
     async run(probe) {
       const controller = new AbortController()
       const reason = new Error('the time is up')
@@ -106,7 +106,7 @@ const cases: readonly StoreCase<WorkProbe>[] = [
     },
   },
   {
-    name: 'what is done commits, and its value is answered',
+    name: 'what is done commits, and its value is returned',
     async run(probe) {
       const value = await probe.work.withTransaction(async (tx) => {
         await probe.write(tx, 'a')
@@ -192,16 +192,16 @@ const cases: readonly StoreCase<WorkProbe>[] = [
     },
   },
   {
-    name: 'an inner failure dooms the whole, even when it is caught, and is told as the cause',
+    name: 'an inner failure rolls back the whole, even when it is caught, and is the cause of its error',
     async run(probe) {
       const { work } = probe
-      const doomed = work.withTransaction(async () => {
+      const failing = work.withTransaction(async () => {
         await probe.add('before')
         await work.withTransaction(fail).catch(() => {})
         await probe.add('after')
         return 'value'
       })
-      await rejects(doomed, (error) => error instanceof WaybillError && error.cause === failure)
+      await rejects(failing, (error) => error instanceof WaybillError && error.cause === failure)
       deepStrictEqual(await probe.words(), [])
     },
   },

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { onAbort } from '../core/index.ts'
 
 /** upstream: from the client to the server; downstream: from the server to the client. */
 export type Direction = 'upstream' | 'downstream'
@@ -43,15 +44,15 @@ export class Faults {
   }
 }
 
-/** What a lane needs from the connection it is half of. */
-export interface LaneLink {
+/** What a direction needs from the connection it is half of. */
+export interface ProxiedConnection {
   readonly signal: AbortSignal
   /** Bytes were lost: the connection cannot be used once the network is well again. */
   lossy: boolean
   cut(): void
 }
 
-type Item = { due: number } & ({ kind: 'bytes'; bytes: Buffer } | { kind: 'end' } | { kind: 'reset' })
+type ProxyChunk = { due: number } & ({ kind: 'bytes'; bytes: Buffer } | { kind: 'end' } | { kind: 'reset' })
 
 /** Read ahead this much while bytes wait; then the sender meets back-pressure, as on a real network. */
 const READ_AHEAD = 1 << 20
@@ -60,13 +61,13 @@ const READ_AHEAD = 1 << 20
  * One direction of one connection. Bytes, end and reset go through the same queue, so that the end of a connection
  * is delayed, held or swallowed just as its bytes are.
  */
-export class ProxyLane {
-  readonly #queue: Item[] = []
+export class ProxyDirection {
+  readonly #queue: ProxyChunk[] = []
   #queued = 0
   #wake = () => {}
 
   constructor(
-    private readonly link: LaneLink,
+    private readonly link: ProxiedConnection,
     private readonly direction: Direction,
     private readonly from: Socket,
     private readonly to: Socket,
@@ -80,11 +81,11 @@ export class ProxyLane {
     })
     from.on('end', () => this.#push({ kind: 'end', due: 0 }))
     from.on('error', () => this.#push({ kind: 'reset', due: 0 }))
-    link.signal.addEventListener('abort', () => this.#wake())
+    onAbort(link.signal, () => this.#wake())
     void this.#run()
   }
 
-  #push(item: Item): void {
+  #push(item: ProxyChunk): void {
     const delay = this.faults.latency + this.faults.jitter * this.random()
     // One that is due before the one in front of it still waits behind it: TCP does not reorder.
     item.due = performance.now() + delay
