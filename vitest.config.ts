@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config'
+import LongestFirst from './scripts/testing/sequencer.ts'
 import { TEST_LIMITS } from './test/support/limits.ts'
 
 const tier = process.env['WAYBILL_TIER'] ?? 'test'
@@ -11,11 +12,13 @@ export default defineConfig({
     // A limit is for what hangs; what takes long because it does much is no fault.
     testTimeout: TEST_LIMITS[tier as keyof typeof TEST_LIMITS] ?? 0,
     hookTimeout: 120_000,
+    setupFiles: ['test/support/quiet.ts'],
     pool: 'forks',
     // The long tests measure delays and fill both cores by themselves: one file at a time.
     fileParallelism: tier === 'test',
-    // They wait more than they work: by default two cores would get one worker.
-    maxWorkers: tier === 'test' ? 2 : 1,
+    // They wait more than they work: three share two cores, which by default would get one.
+    maxWorkers: tier === 'test' ? 3 : 1,
+    sequence: { sequencer: LongestFirst },
     passWithNoTests: false,
   },
 })

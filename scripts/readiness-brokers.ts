@@ -46,7 +46,7 @@ export const consumerLines: Chapter = {
       text: 'The version is a header, 1 when absent, a whole number of any width',
       tests: [
         rabbit('event_version is 1 when absent, and any whole number or its digits otherwise'),
-        rabbit('a version nobody can read is a permanent failure of that message alone'),
+        rabbit('a number that is no version is a permanent failure of that message alone'),
       ],
     },
     {
@@ -54,6 +54,7 @@ export const consumerLines: Chapter = {
       text: 'After so many deliveries a message goes to the dead letters',
       tests: [
         rabbit('five deliveries, and then the dead letters; our own header decides'),
+        rabbit('by default the tries of a message outlast a deploy: the last comes ten minutes after the first'),
         rabbitFaults('a message that kills its consumers ends in the dead letters by the limit of the server'),
       ],
     },
@@ -87,7 +88,7 @@ export const consumerLines: Chapter = {
     {
       id: 'B-6.5',
       text: 'Shutdown: requeued for another, without penalty',
-      tests: [rabbit('shutdown: what is in hand is requeued without penalty, however often')],
+      tests: [rabbit('shutdown: what is unsettled is requeued without penalty, however often')],
     },
     {
       id: 'B-7',
@@ -107,7 +108,7 @@ export const consumerLines: Chapter = {
       text: 'A consumer that stops takes nothing more, lets what is in flight finish, and gives the rest back',
       tests: [
         rabbit('shutdown: what is in flight may finish, and is acked'),
-        rabbit('shutdown: what is in hand is requeued without penalty'),
+        rabbit('shutdown: what is unsettled is requeued without penalty'),
       ],
     },
     {
@@ -121,10 +122,14 @@ export const consumerLines: Chapter = {
     },
     {
       id: 'B-11',
-      text: 'A lost connection is made again after 1 s, doubling to 30 s; a first one that fails is an error',
+      text: 'A lost connection is made again after 1 s, doubling to 30 s; a first one that can never succeed is an error',
       tests: [
         rabbitFaults('reconnects after 1 s doubling to 30 s, with jitter, and everybody shares the pause'),
+        by('brokers/rabbitmq/connection')('is an error of start(), for every consumer'),
+        by('brokers/rabbitmq/connection')('a server that is only away is waited for, visibly'),
         rabbitInput('a clear error at start, without the password'),
+        by('brokers/away')('is an error of start(), of a relay and of a consumer'),
+        by('brokers/away')('it starts, says so, pauses, and publishes when the server comes'),
       ],
     },
     {
@@ -161,7 +166,7 @@ export const brokerRows: Chapter = {
       text: 'RabbitMQ publisher: confirms, unroutable messages are told, batches, a blocked server is respected',
       tests: [
         rabbitFaults('the connection is cut mid-confirm: down, published again, duplicates only'),
-        rabbitFaults('unroutable: matched to its message, failed or rejected or fine as asked'),
+        rabbitFaults('unroutable: matched to its message, down or rejected or fine as asked'),
         rabbitFaults('a full queue refuses: failed, and the others arrive'),
         rabbitOutage('publishing is down and says why, acks go on, and it resumes by itself'),
         rabbitOutage('larger than the server takes: that message is rejected, the others arrive, and it is remembered'),
@@ -169,11 +174,13 @@ export const brokerRows: Chapter = {
     },
     {
       id: 'MQ-3',
-      text: 'Reconnects with backoff, everything rebuilt; nothing is acked on a channel it did not come from',
+      text: 'Reconnects with backoff, everything rebuilt, a first connection that can never succeed is an error; nothing is acked on a channel it did not come from',
       tests: [
         rabbitFaults('reconnects after 1 s doubling to 30 s, with jitter, and everybody shares the pause'),
         rabbitFaults('a wrong ack closes the channel: the session is lost, a new one gets everything'),
         rabbitFaults('a server that accepts and says nothing is given up, for publishers and consumers'),
+        by('brokers/rabbitmq/connection')('is an error of start(), for every consumer'),
+        by('brokers/rabbitmq/connection')('a server that is only away is waited for, visibly'),
         rabbit('an ack never goes to a channel it did not come from'),
       ],
     },
@@ -200,7 +207,7 @@ export const brokerRows: Chapter = {
         natsFaults('a handler that takes longer than the consumer waits is not run twice'),
         natsLetters('poison goes to the dead letters with reason, attempts and its headers, and can be sent back'),
         natsLetters('a message whose consumers die again and again is given up'),
-        natsFaults('a cut connection that comes back loses nothing in hand, and charges nobody'),
+        natsFaults('a cut connection that comes back loses nothing unsettled, and charges nobody'),
         natsFaults('stopped and started under load: nothing acknowledged is lost'),
       ],
     },
@@ -210,7 +217,7 @@ export const brokerRows: Chapter = {
       tests: [
         by('brokers/http/signature')('are those of its test vector'),
         sender('a failed message comes again when the answer says'),
-        sender('a redirect is not followed, and refused for good'),
+        sender('a redirect is not followed; the address is wrong, not the message'),
         sender('a pause that 503 asks for is kept: nothing is sent before its end, and nobody is charged'),
         by('brokers/http/addresses')('the guard of private networks'),
         receiver('the answer waits for the handler'),

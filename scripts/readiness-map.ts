@@ -3,8 +3,12 @@
  * test/readme/readiness.test.ts holds the map to the tests there are.
  */
 import { brokerRows, consumerLines } from './readiness-brokers.ts'
+import { operationLines, operationRows } from './readiness-operations.ts'
+import { projectionRows, readModelLines } from './readiness-projections.ts'
 import { redisLines, redisRows } from './readiness-redis.ts'
 import { redisOutboxLines, redisOutboxRows } from './readiness-redis-outbox.ts'
+import { asynchronousSagaLines, sagaRows, sagaTimeoutLines } from './readiness-saga-rows.ts'
+import { compensationLines, sagaRecordLines, scannerLines, synchronousSagaLines } from './readiness-sagas.ts'
 
 export interface Line {
   readonly id: string
@@ -123,7 +127,7 @@ const outboxLines: Chapter = {
       text: 'What a worker claimed and did not settle is claimed by another when the lease is over',
       tests: [
         conformance('lease: what a relay lets run out goes to another, and counts as an attempt'),
-        conformance('owner: when a relay dies the next gets what it had in hand'),
+        conformance('owner: when a relay dies the next gets what it had not settled'),
         claims('leased, run out for the first time'),
       ],
     },
@@ -325,10 +329,10 @@ const transactionRows: Chapter = {
   lines: [
     {
       id: 'TX-1',
-      text: 'withTransaction: nested calls join, an inner failure dooms the whole, commit and rollback are not cut short, COMMIT answered ROLLBACK is an error',
+      text: 'withTransaction: nested calls join, an inner failure rolls back the whole, commit and rollback are not cut short, COMMIT answered ROLLBACK is an error',
       tests: [
         unit('inner calls join: one transaction, committed at the end'),
-        unit('an inner failure dooms the whole, even when it is caught'),
+        unit('an inner failure rolls back the whole, even when it is caught'),
         middleware('a signal that comes with the commit does not cut it short'),
         database('COMMIT answered with ROLLBACK is an error'),
         database('the error of the function stays the one that is thrown'),
@@ -483,7 +487,7 @@ const postgresRows: Chapter = {
         owner('a second relay waits, and takes over when the first stops'),
         many('owners of shards that come, leave and die: every shard moves on, every key stays in order'),
         zombie('it stops before its term ends, another goes on, nothing is lost'),
-        conformance('a term that is not renewed runs out, and whoever takes it over is told'),
+        conformance('a term that is not renewed runs out, and its next holder learns of it'),
       ],
     },
     {
@@ -708,7 +712,9 @@ const coreRows: Chapter = {
         observability('metrics')('counts what was taken, settled, stale and failed, by flow'),
         observability('metrics')('times are in seconds'),
         observability('logging')('a record has names, ids, counts and times, and nothing that is undefined'),
-        observability('logging')('the level of an event may depend on it: a retry is a warning, success is not'),
+        observability('logging')(
+          'the level of an event may depend on it: a stale settlement is a warning, success is not',
+        ),
       ],
     },
     {
@@ -736,6 +742,7 @@ const coreRows: Chapter = {
 
 export const chapters: readonly Chapter[] = [
   outboxLines,
+  operationLines,
   middlewareLines,
   transactionRows,
   postgresRows,
@@ -747,4 +754,14 @@ export const chapters: readonly Chapter[] = [
   redisOutboxRows,
   consumerLines,
   brokerRows,
+  synchronousSagaLines,
+  sagaRecordLines,
+  compensationLines,
+  scannerLines,
+  asynchronousSagaLines,
+  sagaTimeoutLines,
+  sagaRows,
+  readModelLines,
+  projectionRows,
+  operationRows,
 ]

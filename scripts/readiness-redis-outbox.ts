@@ -74,7 +74,7 @@ export const redisOutboxLines: Chapter = {
       text: 'Marked as sent: the time is kept, the error cleared; what changed nothing says so',
       tests: [
         store('what was sent after failures has its attempts, and no error any more'),
-        outbox('takes the same settlements twice without harm, and tells that they were stale'),
+        outbox('takes the same settlements twice without harm, and returns that they were stale'),
         faults('a zombie’s marks change nothing, and are counted'),
       ],
     },
@@ -160,6 +160,8 @@ export const redisOutboxRows: Chapter = {
       tests: [
         inbox('a mark is leased while the work goes on, and done for the retention with it'),
         inbox('a handler that fails gives its mark up at once'),
+        service('marks are kept for 24 hours by default, and their key may be made of the whole message'),
+        by('living')('marks that could not be given up: handled again at once here, soon elsewhere, told once'),
         inbox("a zombie's commit changes nothing and is counted"),
         service('a message that another is handling waits without spending attempts'),
         service('two subscribers of one stream do not suppress each other'),
@@ -172,6 +174,7 @@ export const redisOutboxRows: Chapter = {
       text: 'Outbox: what a handler returns is written with its commands, and goes nowhere else',
       tests: [
         service('business writes, the done mark and outputs are one step'),
+        service('a handler that imports no driver: written in its unit of work on Redis, and unchanged elsewhere'),
         service('the three middlewares by themselves, in their order, or an error at start'),
       ],
     },
@@ -183,6 +186,9 @@ export const redisOutboxRows: Chapter = {
           'what forwards is confirmed by the destination only; what is refused stays, and the codec is replaceable',
         ),
         service('one outbox stream serves many destinations: other streams, by topic'),
+        service(
+          'an engine over the outbox stream: handled or passed through, acked when it has arrived, and then removed',
+        ),
         by('memory')('what is forwarded is gone'),
       ],
     },
@@ -195,6 +201,11 @@ export const redisOutboxRows: Chapter = {
         outbox('order: while one of a key waits for its retry, later ones wait too and other keys do not'),
         store('everything is published in order per key, kept for its retention, then cleaned'),
         store('shards: events are spread by key, each key in order, and people see one outbox'),
+        store('what is due for its next try goes before what came later: fresh events do not starve it'),
+        by('outbox-shards')(
+          'the other flows, keeps its leases and is charged nothing; when it is back its events come',
+        ),
+        by('reshard')('units of work, events and intents: nothing is lost, doubled, charged or applied in part'),
         faults('a relay suspended past its lease: another takes over, and what the first settles then changes nothing'),
         faults('Redis restarted with its append-only file: what was committed is there, and nothing else'),
         faults('the connection is cut between a command and its answer'),

@@ -4,6 +4,7 @@ import type { Chapter } from './readiness-map.ts'
 const by = (file: string) => (name: string) => ({ file: `test/${file}.test.ts`, name })
 const streams = (file: string) => by(`brokers/redis-streams/${file}`)
 const badInput = streams('bad-input')
+const groups = streams('groups')
 const broker = streams('conformance')
 const cluster = streams('cluster')
 const clusterFailover = streams('cluster-failover')
@@ -38,6 +39,7 @@ export const redisLines: Chapter = {
       text: 'What was queued is written in one step when the handler has succeeded, and discarded when it throws',
       tests: [
         unit('everything queued is written in one step, in its order, whatever the type of key'),
+        unit('all of it is one command to the server, when the function has returned; nothing when it throws'),
         conformance('what throws is rolled back, and throws just that'),
         service('a handler that throws has written nothing, and succeeds later'),
       ],
@@ -45,7 +47,9 @@ export const redisLines: Chapter = {
     {
       id: 'A-3',
       text: 'Handlers import no driver',
-      tests: [service('business writes, the done mark and outputs are one step')],
+      tests: [
+        service('a handler that imports no driver: written in its unit of work on Redis, and unchanged elsewhere'),
+      ],
     },
     {
       id: 'A-4',
@@ -63,6 +67,7 @@ export const redisLines: Chapter = {
       text: 'Outbox: outputs are written with the business commands, go nowhere else, need the transaction; the encoding is replaceable',
       tests: [
         service('business writes, the done mark and outputs are one step'),
+        service('a handler that imports no driver: written in its unit of work on Redis, and unchanged elsewhere'),
         service('the three middlewares by themselves, in their order, or an error at start'),
         service('the codec is replaceable'),
       ],
@@ -81,7 +86,10 @@ export const redisLines: Chapter = {
       id: 'A-7',
       text: 'Publisher: XADD, a limit of length if wanted, an outcome for each message, own encoding',
       tests: [
-        broker('a refused message is told from those that arrived, by its place'),
+        broker('a refused message is distinguished from those that arrived, by its place'),
+        groups('maxLen trims to about so many, or exactly where asked'),
+        groups('the version of an event arrives'),
+        groups('an encoder that gives more fields than can be appended costs nobody but its message'),
         badInput('settings that lose messages are told, or refused where durability is required'),
         badInput('own encoders and decoders, and a client with a key prefix'),
       ],
@@ -118,6 +126,9 @@ export const redisRows: Chapter = {
       id: 'RD-1',
       text: 'Subscriber: groups, names of their own, what was left is found again, delays, limits, undecodable entries alone',
       tests: [
+        groups('by default: 10 entries a read, which waits 1 s; every 30 s what was let lie for 60 s'),
+        groups('a group begins with all there is, with what comes, or behind an id'),
+        groups('a group that begins with what comes, and is destroyed: nothing is missed'),
         faults('two subscribers with equal configuration share no consumer name'),
         faults('a process with a stable name finds what it left when it was killed'),
         faults('the delay of a retry outlives its session, and so does what it cost'),

@@ -12,7 +12,7 @@ const ports = ['outbox', 'store', 'router', 'flow', 'cloudevents', 'core']
 const stores = ['postgres', 'redis', 'memory']
 const arrows: Record<string, { imports: string[]; types?: string[] }> = {
   // the people's side: speaks to ports, never to a driver
-  cli: { imports: ['dashboard', 'observability', 'saga', 'projection', ...ports] },
+  cli: { imports: ['dashboard', 'observability', 'settings', 'saga', 'projection', ...ports] },
   dashboard: { imports: ['observability', 'saga', 'projection', ...ports] },
   // the crash matrix of sagas runs in memory
   testing: { imports: ['saga', 'projection', 'memory', ...ports] },
@@ -22,6 +22,8 @@ const arrows: Record<string, { imports: string[]; types?: string[] }> = {
   'pipes.ts': { imports: ['flow'] },
   // subscribes to the table of telemetry events in core; of the rest it needs names and shapes only
   observability: { imports: ['core'], types: ['saga', 'projection', ...stores, 'brokers', 'drivers', ...ports] },
+  // options for workers, from an environment; knows their names only
+  settings: { imports: ['core'] },
   saga: { imports: [...ports, 'drivers'] },
   projection: { imports: [...ports, 'drivers'] },
   // a store implements their ports
@@ -49,6 +51,7 @@ const coreBuiltins: Record<string, string> = {
   'node:crypto': 'random ids, and name-based ids for foreign messages',
   'node:util': 'whether something that was thrown is a Proxy, or a promise is one of the language',
   'node:async_hooks': 'the ambient transaction (AsyncLocalStorage)',
+  'node:events': 'that a signal which many listen to is not reported as a leak (setMaxListeners)',
 }
 
 /**

@@ -23,18 +23,36 @@ export function compare(sources: readonly TextFile[], index: string): string[] {
   ]
 }
 
-/** The first argument of `new WaybillError(…)`, of a subclass's `super(…)`, and of helpers that take a code first. */
+/**
+ * The first argument of `new WaybillError(…)` and of a subclass's `super(…)`, `code` in the options of an error, and the
+ * first of a pair with a sentence, as tables of advice have them.
+ */
 function codesIn({ path, text }: TextFile): string[] {
   const found: string[] = []
+  const note = (node: ts.Node): void => {
+    if (ts.isStringLiteral(node) && /^[A-Z][A-Z0-9_]+$/.test(node.text)) found.push(node.text)
+  }
   const visit = (node: ts.Node): void => {
     if (ts.isNewExpression(node) || ts.isCallExpression(node)) {
       for (const argument of (node.arguments ?? []).slice(0, 1)) {
         const named = ts.isNewExpression(node) || node.expression.kind === ts.SyntaxKind.SuperKeyword
-        if (named && ts.isStringLiteral(argument) && /^[A-Z][A-Z0-9_]+$/.test(argument.text)) found.push(argument.text)
+        if (named) note(argument)
       }
+    }
+    if (ts.isPropertyAssignment(node) && node.name.getText() === 'code') note(node.initializer)
+    if (ts.isArrayLiteralExpression(node) && node.elements.length === 2 && isSentence(node.elements[1]!)) {
+      note(node.elements[0]!)
     }
     ts.forEachChild(node, visit)
   }
   visit(ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true))
   return found
+}
+
+function isSentence(node: ts.Expression): boolean {
+  return (
+    ts.isTemplateExpression(node) ||
+    (ts.isStringLiteralLike(node) && / /.test(node.text)) ||
+    (ts.isIdentifier(node) && /^[A-Z]+$/.test(node.text))
+  )
 }

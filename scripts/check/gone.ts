@@ -23,8 +23,7 @@ export function goneIn({ path, text }: TextFile, paths: readonly string[]): stri
   return text.split('\n').flatMap((line, index) => {
     const prose = path.endsWith('.ts') ? commentOf(line) : line
     const mentions = [...prose.matchAll(fileName)].map(([mention]) => mention)
-    const links = path.endsWith('.md') ? linksIn(line).filter((link) => !linked(path, link, known)) : []
-    return [...new Set([...mentions.filter((mention) => !exists(mention)), ...links])].map(
+    return [...new Set(mentions.filter((mention) => !exists(mention)))].map(
       (mention) => `${path}:${index + 1}  ${mention} does not exist`,
     )
   })
@@ -43,16 +42,4 @@ function isEnd(mention: string, paths: readonly string[]): boolean {
 
 function commentOf(line: string): string {
   return /^\s*(\/\/|\/?\*)/.test(line) ? line : (/\s\/\/ (.*)$/.exec(line)?.[1] ?? '')
-}
-
-function linksIn(line: string): string[] {
-  return [...line.matchAll(/\]\(([^)\s#]+)(?:#[^)\s]*)?\)/g)]
-    .map(([, target]) => target!)
-    .filter((target) => !/^[a-z]+:/.test(target))
-}
-
-/** A link to a file, or to a folder that holds some. */
-function linked(path: string, target: string, known: ReadonlySet<string>): boolean {
-  const to = posix.join(posix.dirname(path), target).replace(/\/$/, '')
-  return known.has(to) || [...known].some((other) => other.startsWith(`${to}/`))
 }

@@ -6,10 +6,14 @@ import { codes } from './codes.ts'
 import { exports } from './exports.ts'
 import { files } from './files.ts'
 import { gone } from './gone.ts'
+import { links } from './links.ts'
 import { lockfile } from './lockfile.ts'
 import { names } from './names.ts'
+import { namesakes } from './namesakes.ts'
 import { atMost, type Findings, failure, root, runBin } from './run.ts'
+import { samples } from './samples.ts'
 import { smoke } from './smoke.ts'
+import { subpaths } from './subpaths.ts'
 import { waits } from './waits.ts'
 import { walk } from './walk.ts'
 import { words } from './words.ts'
@@ -28,9 +32,13 @@ const checks: Record<string, () => Findings | Promise<Findings>> = {
   waits,
   files,
   names,
+  namesakes,
   codes,
   walk,
   gone,
+  links,
+  samples,
+  subpaths,
 }
 
 /**

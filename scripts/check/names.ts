@@ -50,10 +50,10 @@ export function listing(names: readonly PublicName[]): string {
   return `${[...new Set(lines)].sort().join('\n')}\n`
 }
 
-export function names(): Findings {
-  const found = publicNames()
+/** What is not in the list, what is in the list only, and what has no doc comment. */
+export function nameProblems(found: readonly PublicName[], list: string): string[] {
   const now = new Set(listing(found).trimEnd().split('\n'))
-  const before = new Set(readFileSync(join(root, LIST), 'utf8').trimEnd().split('\n'))
+  const before = new Set(list.trimEnd().split('\n'))
   const added = [...now].filter((line) => !before.has(line)).map((line) => `new: ${line}`)
   const removed = [...before].filter((line) => !now.has(line)).map((line) => `gone: ${line}`)
   const problems = [...removed, ...added]
@@ -61,6 +61,12 @@ export function names(): Findings {
   for (const { subpath, name, documented } of found) {
     if (!documented) problems.push(`${subpath} ${name} has no doc comment; say in a sentence what it is`)
   }
+  return problems
+}
+
+export function names(): Findings {
+  const found = publicNames()
+  const problems = nameProblems(found, readFileSync(join(root, LIST), 'utf8'))
   return { problems, notes: [`${found.filter(({ subpath }) => subpath === 'waybill').length} at the root`] }
 }
 

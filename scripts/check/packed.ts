@@ -5,7 +5,7 @@ import { npm, root, runBin, temporaryFolder } from './run.ts'
 export interface Manifest {
   name: string
   files: string[]
-  exports: Record<string, unknown>
+  exports: Record<string, { default: string }>
 }
 
 export function manifest(): Manifest {

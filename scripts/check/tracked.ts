@@ -8,7 +8,7 @@ export interface TextFile {
   text: string
 }
 
-const NEVER_TRACKED = new Set(['node_modules', 'dist', '.git', 'coverage', '.cache'])
+const NEVER_TRACKED = new Set(['node_modules', 'dist', '.git', 'coverage', '.cache', 'reference'])
 
 /**
  * Paths of the files git tracks. Without git (a tarball of the sources, a machine with only Node) every file

@@ -3,12 +3,15 @@ import { kafka } from './kinds/kafka.ts'
 import { nats } from './kinds/nats.ts'
 import { pgbouncer } from './kinds/pgbouncer.ts'
 import { postgres, postgres15 } from './kinds/postgres.ts'
-import { rabbitmq } from './kinds/rabbitmq.ts'
+import { rabbitmq, rabbitmq4 } from './kinds/rabbitmq.ts'
 import { redis, redis6 } from './kinds/redis.ts'
 import type { Entry } from './types.ts'
 
 export const catalog: Record<string, Entry> = Object.fromEntries(
-  [postgres, postgres15, pgbouncer, redis, redis6, rabbitmq, nats, kafka].map((entry) => [entry.name, entry]),
+  [postgres, postgres15, pgbouncer, redis, redis6, rabbitmq, rabbitmq4, nats, kafka].map((entry) => [
+    entry.name,
+    entry,
+  ]),
 )
 
 /** Refuses names that are not in the catalog, with the nearest one that is. */

@@ -1,5 +1,5 @@
 /**
- * Servers in containers, where a Docker engine answers. Every container is a Compose project of its own, named after
+ * Servers in containers, where a Docker engine responds. Every container is a Compose project of its own, named after
  * its run: runs stay apart, and the parts of one run can be started at the same time.
  */
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'

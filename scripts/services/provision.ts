@@ -73,7 +73,7 @@ async function obtain(entry: Entry, others: Server[], run: string, say: (text: s
   const named = process.env[entry.variable]
   if (named) {
     if (await isReady(named, protocol, 5_000)) return found(named, 'environment')
-    throw new Error(`nothing answers at ${entry.variable}=${named}`)
+    throw new Error(`nothing responds at ${entry.variable}=${named}`)
   }
   // Only when asked: what listens on the default port may hold somebody's data, and tests create, drop and crash.
   if (process.env['WAYBILL_TEST_USE_RUNNING'] === '1' && (await isReady(entry.defaultUrl, protocol))) {
@@ -85,7 +85,7 @@ async function obtain(entry: Entry, others: Server[], run: string, say: (text: s
     await start(server)
     return server
   }
-  return await startPrivate(entry, { run, others, say })
+  return await startPrivate(entry, { run, others, say, settings: entry.shared ?? {} })
 }
 
 export interface Private {

@@ -71,7 +71,7 @@ function postgresVerdict(bytes: Buffer): boolean | undefined {
   return undefined
 }
 
-/** ApiVersions, version 0, correlation id 7: a broker answers it once it is unfenced. */
+/** ApiVersions, version 0, correlation id 7: a broker replies to it once it is unfenced. */
 function kafkaHello(): Buffer {
   const client = Buffer.from('waybill')
   const bytes = Buffer.alloc(14 + client.length)

@@ -1,11 +1,18 @@
-/** The servers that `npm run services -- up` left running, remembered in the cache folder. */
+/**
+ * The servers that `npm run services -- up` left running, remembered in the cache folder, each clone for itself: `down` in
+ * one must not end what another uses.
+ */
+import { createHash } from 'node:crypto'
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { cacheDir } from './cache.ts'
 import type { Handover } from './types.ts'
 
-export function stateFile(): string {
-  return join(cacheDir(), 'services.json')
+const clone = fileURLToPath(new URL('../..', import.meta.url))
+
+export function stateFile(of = clone): string {
+  return join(cacheDir(), `services-${createHash('sha256').update(of).digest('hex').slice(0, 12)}.json`)
 }
 
 export async function readState(): Promise<Handover | null> {

@@ -94,6 +94,8 @@ export interface Entry {
   after?: string[]
   /** Has a container of the same name in compose.yml. */
   container?: boolean
+  /** Settings of the server that all tests share, and that none of them stops. */
+  shared?: Record<string, string>
   url(port: number): string
   /** Finds or downloads the executables; cached, so the second call is quick. */
   binaries(say: (text: string) => void): Promise<Binaries>

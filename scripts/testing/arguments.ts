@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { catalog, known } from '../services/catalog.ts'
-import { needed } from '../services/needed.ts'
+import { needed, neededLater } from '../services/needed.ts'
 
 export const tiers = ['test', 'full', 'torture'] as const
 export type Tier = (typeof tiers)[number]
@@ -39,7 +39,7 @@ export function parse(argv: string[]): Options {
     tier,
     rest,
     passed,
-    services: needed.filter((name) => !leftOut(name)),
+    services: (tier === 'test' ? needed : [...needed, ...neededLater]).filter((name) => !leftOut(name)),
     without: Object.keys(catalog).filter(leftOut),
   }
 }

@@ -109,12 +109,12 @@ async function renumber(dataDir: string, node: string, owner: Account | null): P
 }
 
 /**
- * Settings that are not Kafka's: `heap`; `controller`, a port chosen by the test; and with it `node`, a further broker
- * beside the first, which is the controller for all.
+ * Settings that are not Kafka's: `heap`; `port` and `controller`, ports chosen by the test; and with the latter `node`, a
+ * further broker beside the first, which is the controller for all.
  */
 async function prepare(site: Site) {
-  const { heap, node, controller = String(await site.port()), ...settings } = site.settings
-  const port = await site.port()
+  const { heap, node, controller = String(await site.port()), port: chosen, ...settings } = site.settings
+  const port = chosen === undefined ? await site.port() : Number(chosen)
   const dataDir = await storage(site.dir, site.binaries.bin, site.account)
   if (node !== undefined) {
     await renumber(dataDir, node, site.account)

@@ -7,7 +7,8 @@ import { npmPackage } from '../npm.ts'
 import type { Account, Binaries, Entry, Site } from '../types.ts'
 
 /**
- * The safety settings stay as in production: a crash test with fsync off proves nothing. The limits are above the
+ * The safety settings stay as in production: a crash test with fsync off proves nothing. Only the server that all tests
+ * share, and none of them stops, goes without: a database for each test costs it a checkpoint twice. The limits are above the
  * defaults because test files run side by side, and logical decoding and two-phase commit are things we test.
  */
 const SETTINGS = {
@@ -74,6 +75,7 @@ const common = {
   protocol: 'postgres' as const,
   accounts: ['postgres', 'nobody'],
   container: true,
+  shared: { fsync: 'off' },
   url: (port: number) => `postgres://postgres@127.0.0.1:${port}/postgres`,
   prepare,
 }
