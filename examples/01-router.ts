@@ -51,8 +51,8 @@ await broker.publish([
 ])
 
 const unsettled = (name: string) => {
-  const { ready, inHand, retrying } = broker.stats(name)
-  return ready + inHand + retrying
+  const { dead, ...open } = broker.stats(name)
+  return Object.values(open).reduce((sum, count) => sum + count, 0)
 }
 while (unsettled('billing') + unsettled('mail') > 0) await new Promise((resolve) => setTimeout(resolve, 10))
 

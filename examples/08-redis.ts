@@ -49,7 +49,7 @@ const billing = new Router('billing').use(transactional(db)).on(OrderPlaced, asy
   return InvoiceSent({ orderId: data.orderId, amount: data.total })
 })
 const source = streams.source({ stream: db.key('orders'), group: 'billing' })
-const consumer = billing.consume(source, { concurrency: 1 })
+const consumer = billing.consume(source, { concurrency: 2 })
 console.log('billing ', await consumer.runOnce())
 
 // The same entries once more, as after a crash: they are acked, and no handler is called.
