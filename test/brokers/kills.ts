@@ -15,7 +15,7 @@ export interface Place {
   /** Tells the children where it is. */
   readonly job: object
   publish(messages: readonly RawMessage[], signal: AbortSignal): Promise<readonly Outcome[]>
-  /** How many wait, are in hand, or are to be tried again. */
+  /** How many wait, are unsettled, or are to be tried again. */
   waiting(): Promise<number>
   dead(): Promise<number>
   close(): Promise<unknown>

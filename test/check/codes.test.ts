@@ -16,6 +16,11 @@ test('a code that is thrown and not listed is found, in a class too', () => {
   expect(judge(`${both}; class B extends WaybillError { constructor() { super('OTHER', '') } }`)).toHaveLength(1)
 })
 
+test('a code in the options of an error, or in a table of advice, is found too', () => {
+  expect(judge(`${both}; new Unavailable('x', { code: 'BY_OPTION' })`)).toHaveLength(1)
+  expect(judge(`${both}; const advice = { '55P03': ['IN_TABLE', \`\${t} is locked\`] }`)).toHaveLength(1)
+})
+
 test('a code that is listed and thrown nowhere is found; one that a table of the code holds is not', () => {
   expect(judge("new WaybillError('KNOWN', 'x')")).toEqual(['docs/errors.md: IN_CLASS is thrown nowhere'])
   expect(judge("new WaybillError('KNOWN', 'x'); const advice = { '42P01': ['IN_CLASS', 'x'] }")).toEqual([])

@@ -84,7 +84,7 @@ describe('encoding', () => {
     const error = thrown(() => encodeData(value({ card: 4111 }, 'text/plain')))
     expect(error.code).toBe('NOT_SERIALISABLE')
     expect(error.message).toBe(
-      'order.placed m-1: its data must be a string or bytes, as its datacontenttype is "text/plain"',
+      'order.placed m-1: its data must be a string or bytes, as its datacontenttype is "text/plain" [NOT_SERIALISABLE]',
     )
   })
 })

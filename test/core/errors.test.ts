@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import {
+  asError,
   classify,
   classifyPublish,
   type ErrorKind,
@@ -74,7 +75,7 @@ describe('an error is classified', () => {
     ['Redis LOADING', error({}, 'LOADING Redis is loading the dataset in memory'), 'down'],
     ['Redis CLUSTERDOWN', error({}, 'CLUSTERDOWN The cluster is down'), 'down'],
     ['Redis without memory', error({}, "OOM command not allowed when used memory > 'maxmemory'."), 'down'],
-    ['Redis TRYAGAIN', error({}, 'TRYAGAIN Multiple keys request during rehashing of slot'), 'transient'],
+    ['Redis TRYAGAIN', error({}, 'TRYAGAIN Multiple keys request during rehashing of slot'), 'down'],
     ['gRPC deadline exceeded', error({ code: 4 }), 'transient'],
     ['gRPC resource exhausted', error({ code: 8 }), 'transient'],
     ['gRPC unavailable', error({ code: 14, details: 'no connection' }), 'down'],
@@ -119,6 +120,27 @@ test('errors carry their code, name and cause', () => {
     expect(made.message).toBe('r')
     expect(made.name).toBe(made.constructor.name)
   }
+})
+
+describe('a message', () => {
+  test('ends with the code, once, so that it can be searched for', () => {
+    const error = new WaybillError('NOT_MIGRATED', 'table "outbox" does not exist')
+    expect(error.message).toBe('table "outbox" does not exist [NOT_MIGRATED]')
+    expect(new WaybillError(error.code, error.message).message).toBe(error.message)
+    expect(new Unavailable('the stream is gone', { code: 'WRONG_STREAM' }).message).toBe(
+      'the stream is gone [WRONG_STREAM]',
+    )
+    expect(asError(new Proxy(error, {}))).toMatchObject({ code: error.code, message: error.message })
+  })
+
+  test('that is stored or logged has it only in front', () => {
+    const inner = new WaybillError('POOL_TOO_SMALL', 'the pool has 1 connection')
+    expect(errorSummary(inner)).toBe('WaybillError [POOL_TOO_SMALL]: the pool has 1 connection')
+    const outer = new WaybillError('NOT_STARTED', `it cannot start: ${inner.message}`, { cause: inner })
+    expect(errorSummary(outer)).toBe(
+      'WaybillError [NOT_STARTED]: it cannot start: the pool has 1 connection [POOL_TOO_SMALL]',
+    )
+  })
 })
 
 describe('the summary of an error', () => {
@@ -198,6 +220,44 @@ describe('the summary of an error', () => {
     const caused = new Error('word '.repeat(1000), { cause: new Error('the reason') })
     expect(errorSummary(caused)).toMatch(/… < Error: the reason$/)
     expect(errorSummary(new Error('💥'.repeat(1000)))).not.toMatch(/\p{Cs}/u)
+  })
+
+  test.each([
+    'connect to postgres://app:hunter2@db/shop failed',
+    // Not encoded, as people write them.
+    'connect to postgres://app:hun/ter2@db/shop failed',
+    'connect to postgres://app:hun?ter2@db/shop failed',
+    'connect to amqp://app:hun#ter2@broker/shop failed',
+    'two hosts: postgres://app:hunter2@one,app:hunter2@two/shop',
+    'HTTPS://app:hunter2@host/',
+    // As long as the passwords that clouds give out, and longer than what is read of a message.
+    `postgres://app:${'x'.repeat(1000)}ter2@db/shop`,
+    `postgres://app:hunter2${'x'.repeat(3000)}@db/shop`,
+    'postgres://db/shop?user=app&sslpassword=hunter2&x=1',
+    `token=${'x'.repeat(800)}ter2 is refused`,
+    'PGPASSWORD=hunter2 psql',
+    'DB_PASSWORD=hunter2',
+    'client_secret: hunter2',
+    'AWS_SECRET_ACCESS_KEY=hunter2',
+    'accessToken: hunter2',
+    'pass=hunter2',
+    'passphrase=hunter2',
+    'password="hun ter2, and" more',
+    "password: 'hun ter2; and' more",
+    'Authorization: Bearer hunter2',
+    'x-api-key: hunter2',
+    '?X-Amz-Signature=hunter2&x=1',
+  ])('holds no password: %s', (text) => {
+    for (const error of [new Error(text), new Reject(text), new Error('outer', { cause: new Unavailable(text) })]) {
+      expect(errorSummary(error)).not.toMatch(/hun|ter2/)
+    }
+  })
+
+  test('shows where it could not connect to', () => {
+    const text = 'connect to amqp://app:hunter2@broker:5672/shop from http://localhost:8080/x failed'
+    expect(errorSummary(new Error(text))).toBe(
+      'Error: connect to amqp://…@broker:5672/shop from http://localhost:8080/x failed',
+    )
   })
 
   test('never reads what drivers say about the row', () => {

@@ -107,7 +107,7 @@ describe('making a message', () => {
       )(data),
     )
     expect(error.message).toMatch(
-      /received …; a: a must be a number; n: must be below 5, got …; customer … owes …; circle: circle; gone.further: gone$/,
+      /received …; a: a must be a number; n: must be below 5, got …; customer … owes …; circle: circle; gone.further: gone \[INVALID_PAYLOAD\]$/,
     )
   })
 
@@ -120,7 +120,7 @@ describe('making a message', () => {
           schema(() => ({ issues })),
         )([]),
       ).message,
-    ).toMatch(/9: wrong; and 40 more$/)
+    ).toMatch(/9: wrong; and 40 more \[INVALID_PAYLOAD\]$/)
   })
 
   test.each<[string, object, string]>([

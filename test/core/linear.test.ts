@@ -13,7 +13,7 @@ import {
   telemetry,
 } from '../../src/core/index.ts'
 import { issueList } from '../../src/core/schema.ts'
-import { serverSaid } from '../../src/drivers/amqp.ts'
+import { serverSaid } from '../../src/drivers/amqp-errors.ts'
 import { translated } from '../../src/drivers/kafka/kafka-js-errors.ts'
 import { RedisError } from '../../src/drivers/redis/redis.ts'
 import { logTo, parseTraceparent } from '../../src/observability/index.ts'
@@ -47,6 +47,10 @@ const NASTY: readonly string[] = [
   '.',
   'a:1.',
   '\\u00',
+  'a://',
+  'token',
+  'password="',
+  'secret_-',
 ]
 
 /** Everything that is given foreign text and looks for something in it. */

@@ -28,7 +28,7 @@ describe('an unknown option', () => {
     expect(() => checkOptions<Options>('flow', { zzzzzzzz: 1 } as Options, ALLOWED)).toThrow(
       expect.objectContaining({
         code: 'UNKNOWN_OPTION',
-        message: 'flow: unknown option "zzzzzzzz". Allowed: concurrency, attempts, timeout, key',
+        message: 'flow: unknown option "zzzzzzzz". Allowed: concurrency, attempts, timeout, key [UNKNOWN_OPTION]',
       }),
     )
   })

@@ -1,6 +1,6 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, it, vi } from 'vitest'
-import { Changes, onAbort, untilAborted, Wakeup, withDeadline } from '../../src/core/index.ts'
+import { Notifier, onAbort, untilAborted, Wakeup, withDeadline } from '../../src/core/index.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 
 describe('those who wait', () => {
@@ -173,7 +173,7 @@ describe('withDeadline', () => {
 
 describe('Changes', () => {
   it('looks again with every change, until the condition holds or the signal aborts', async () => {
-    const changes = new Changes()
+    const changes = new Notifier()
     const stop = new AbortController()
     let count = 0
     const over: string[] = []

@@ -1,8 +1,8 @@
-import { PGlite } from '@electric-sql/pglite'
 import pg from 'pg'
 import postgres from 'postgres'
 import { databaseOf } from '../../src/drivers/sql/database.ts'
 import type { Database } from '../../src/drivers/sql/sql.ts'
+import { freshPGlite } from '../support/pglite.ts'
 import { freshDatabase, without } from '../support/services.ts'
 
 /** One way to reach a PostgreSQL, for tests that run on each of them. */
@@ -51,7 +51,7 @@ function postgresJs(url: string) {
 }
 
 async function pglite(): Promise<Opened> {
-  const client = await PGlite.create()
+  const client = await freshPGlite()
   return {
     db: databaseOf(client),
     client,

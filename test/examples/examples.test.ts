@@ -30,7 +30,9 @@ function node(args: readonly string[], more: Record<string, string> = {}): Promi
     // A terminal's settings must not colour what is compared, nor a server of one's own be written to.
     const { FORCE_COLOR, DATABASE_URL, ...rest } = process.env
     const env = { ...rest, NO_COLOR: '1', ...more }
-    execFile(process.execPath, args, { cwd: root, env, timeout: SLOW }, (error, output, errors) => {
+    execFile(process.execPath, args, { cwd: root, env, timeout: SLOW }, (error, output, stderr) => {
+      // What goes wrong on purpose is told there, since the examples give no logger.
+      const errors = stderr.replace(/^waybill:.*\n/gm, '')
       resolve({ code: error === null ? 0 : (error.code ?? error.signal ?? 1), output, errors })
     })
   })

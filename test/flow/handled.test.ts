@@ -25,7 +25,7 @@ function stage() {
   const handle = (took: number, of = Placed, result: 'done' | 'retry' = 'done', tenant?: string) => {
     const began = handled.begin()
     now += took
-    handled.tell([deliveryOf(of, tenant)], result, undefined, began)
+    handled.report([deliveryOf(of, tenant)], result, undefined, began)
   }
   const pass = (ms: number) => {
     now += ms

@@ -45,9 +45,9 @@ describe('a message that ends the session whenever it is handled', () => {
     await stop(clock, flow)
   })
 
-  test('that the source has noted is charged by the source only', async () => {
+  test('that the source has recorded is charged by the source only', async () => {
     const clock = new FakeClock()
-    const store = new Store(clock, { cautious: true }).add('poison').addMany(20)
+    const store = new Store(clock, { afterCrash: true }).add('poison').addMany(20)
     const flow = flowOf(clock, store, ending(store, 'poison'), { retry: { attempts: 3 } })
     await flow.start()
     await clock.until(() => store.in('done').length === 20, 600_000)

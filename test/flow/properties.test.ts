@@ -141,13 +141,13 @@ describe('any keys, latencies and failures', () => {
       fc.asyncProperty(shape, fc.boolean(), async (given, block) => {
         const { clock, random, store, options } = world({ ...given, redelivers: true })
         const deadKey = block ? 'block' : 'continue'
-        const doomed = new Set(store.rows.filter(() => random.next() < 0.1).map((row) => row.message.id))
+        const rejected = new Set(store.rows.filter(() => random.next() < 0.1).map((row) => row.message.id))
         const table = new Store(clock, { deadKey })
         table.rows.push(...store.rows)
         let broken: unknown
         const handle: Handle = async ({ message }) => {
           await clock.sleep(1 + random.integer(10))
-          return doomed.has(message.id) ? { kind: 'rejected', error: new Reject('never') } : OK
+          return rejected.has(message.id) ? { kind: 'rejected', error: new Reject('never') } : OK
         }
         const step = watch(
           stepOf(given, handle, (id, key) => {
@@ -173,10 +173,10 @@ describe('any keys, latencies and failures', () => {
               other.sequence < row.sequence &&
               other.message.key === row.message.key &&
               row.message.key &&
-              doomed.has(other.message.id),
+              rejected.has(other.message.id),
           )
         for (const row of table.rows) {
-          const expected = blocked(row) ? 'ready' : doomed.has(row.message.id) ? 'dead' : 'done'
+          const expected = blocked(row) ? 'ready' : rejected.has(row.message.id) ? 'dead' : 'done'
           expect([row.message.id, row.state]).toEqual([row.message.id, expected])
           const finals = table.of(row.message.id).filter((kind) => kind === 'done' || kind === 'dead')
           expect(finals).toHaveLength(expected === 'ready' ? 0 : 1)
@@ -223,7 +223,7 @@ describe('a stop at any moment', () => {
           stopped = true
           await clock.advance(10_000)
           if (broken !== undefined) throw broken
-          expect(store.inHand).toBe(0)
+          expect(store.unsettled).toBe(0)
           expect(store.in('taken')).toEqual([])
           for (const row of store.rows) {
             const kinds = store.of(row.message.id)

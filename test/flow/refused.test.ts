@@ -155,7 +155,7 @@ describe('a settlement that can never be written', () => {
     const flow = flowOf(clock, store, { each: () => {} }, { buffer: { count: 12 } })
     await flow.start()
     await clock.advance(300_000)
-    expect(store.inHand).toBeLessThanOrEqual(24)
+    expect(store.unsettled).toBeLessThanOrEqual(24)
     expect(telemetry.of('warning').map(({ message }) => message)).toEqual([
       expect.stringMatching(/nothing more is taken/),
     ])

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
-import { Flow, PHASES, type Phase, run, Task, Worker } from '../../src/flow/index.ts'
+import { Flow, PHASES, type Phase, run, Supervisor, Task, Worker } from '../../src/flow/index.ts'
 import { FakeClock, seededRandom } from '../../src/testing/index.ts'
 import { deferred, record } from './support.ts'
 
@@ -120,6 +120,34 @@ describe('run', () => {
     expect(log.filter((line) => line.startsWith('stop'))).toEqual(['stop requests', 'stop consumers', 'stop stores'])
   })
 
+  it('a member whose stop hangs is an error once its time is over, and keeps nobody from being stopped', async () => {
+    const log: string[] = []
+    const clock = new FakeClock()
+    const server = { name: 'http', phase: 'requests', stop: () => new Promise(() => {}) } as const
+    const whole = new Supervisor({ name: 'all', stopWithin: '1m', clock })
+    for (const member of [server, new Role('relay', 'relays', log)]) await whole.add(member)
+    await whole.start()
+    const stopping = whole.stop()
+    const outcome = expect(stopping).rejects.toMatchObject({
+      errors: [{ code: 'STOP_TIMEOUT', message: expect.stringMatching(/^http has not stopped within 60000 ms/) }],
+    })
+    await clock.advance(59_999)
+    expect(log).toEqual(['start relay'])
+    await clock.advance(1)
+    await outcome
+    expect(log).toEqual(['start relay', 'stop relay'])
+  })
+
+  it('run says how long the stop of a member may take', async () => {
+    const log: string[] = []
+    const server = { name: 'http', phase: 'requests', stop: () => new Promise(() => {}) } as const
+    const members = [server, new Role('store', 'stores', log)]
+    const running = run(members, { signal: AbortSignal.abort(), stopWithin: 1 })
+    await expect(running).rejects.toMatchObject({ errors: [{ code: 'STOP_TIMEOUT' }] })
+    expect(log).toEqual(['stop store'])
+    await expect(run([], { signal: AbortSignal.abort(), stopWithin: 'soon' as never })).rejects.toThrow('stopWithin')
+  })
+
   it('a signal that aborts while it starts: what has started is stopped, the rest is not started', async () => {
     const log: string[] = []
     const controller = new AbortController()
@@ -180,7 +208,7 @@ describe('run', () => {
       if (child.exitCode === null) await once(child, 'exit')
       expect(text.trim().split('\n')).toEqual([
         'handling',
-        `received ${name}`,
+        `received ${name} [STOPPED]`,
         'http closed',
         'handled',
         'settled done',

@@ -101,7 +101,7 @@ describe('a source in trouble', () => {
     const flow = flowOf(clock, store, { each: () => {} }, { buffer: { count: 12 } })
     await flow.start()
     await clock.advance(100_000)
-    expect(store.inHand).toBe(12)
+    expect(store.unsettled).toBe(12)
     store.before = {}
     await clock.until(() => store.in('done').length === 100)
     await stop(clock, flow)
@@ -125,7 +125,7 @@ describe('a lost session', () => {
     gate.end('m1', new Error('told to give up'))
     await clock.settle()
     expect(store.settlements).toEqual([])
-    expect(telemetry.of('flow.lost')).toMatchObject([{ inHand: 4, reason }])
+    expect(telemetry.of('flow.lost')).toMatchObject([{ unsettled: 4, reason }])
     await clock.until(() => store.opened === 2)
     for (let i = 0; i < 4; i++) {
       gate.endAll()
@@ -252,7 +252,7 @@ describe('a session that is not live', () => {
 })
 
 describe('extend', () => {
-  it('is called on schedule with all that is in hand, also while draining', async () => {
+  it('is called on schedule with all that is unsettled, also while draining', async () => {
     const clock = new FakeClock()
     const store = new Store(clock, { extendEvery: 1000 }).addMany(3)
     const gate = new Gate()

@@ -1,6 +1,7 @@
 import { describe, expect, it, test } from 'vitest'
 import { event, Reject, Unavailable } from '../../src/core/index.ts'
 import { Flow, fromIterable, generate, Supervisor, Task, type Worker } from '../../src/flow/index.ts'
+import { Condition } from '../../src/flow/status.ts'
 import { Cleaner, Engine, Relay, Router, RoutingRelay } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
 import { DueWorker } from '../../src/redis/due-worker.ts'
@@ -39,11 +40,12 @@ const KINDS: Record<string, (world: World) => Worker | Promise<Worker>> = {
   Cleaner: ({ clock, use }) =>
     new Cleaner({ of: { name: 'o', clean: async () => use() ?? 0 }, every: 1000, clock }) as unknown as Task,
   'due worker': ({ clock, use }) => {
-    const due = { name: 'due', find: async () => use() ?? [] }
+    const due = { name: 'due', shards: ['only'], find: async () => use() ?? [] }
     return new DueWorker(due as never, { event: () => Placed({ n: 1 }), clock }) as unknown as Task
   },
   'repair worker': ({ clock, use }) => {
-    const shards = { all: [{ run: async () => use() ?? ['0', 0, 0, 0, 0] }] }
+    const shard = { run: async () => use() ?? ['0', 0, 0, 0, 0] }
+    const shards = { each: (work: (one: typeof shard) => Promise<void>) => work(shard) }
     return new OutboxRepair('o', shards as never, { every: 1000, clock }) as unknown as Task
   },
   Relay: ({ clock, store }) => new Relay({ from: store, to: async () => {}, clock }) as unknown as Worker,
@@ -255,10 +257,10 @@ describe('a relay', () => {
       reason: expect.stringMatching(
         /^it reads as owner\/1, and this relay as lease: .+, until .+Z unless it is renewed$/,
       ),
-      retryAt: at(clock, 20_000),
+      retryAt: at(clock, 2000),
     })
     await owner.stop()
-    await clock.advance(20_000)
+    await clock.advance(2000)
     expect(lease.status()).toMatchObject({ state: 'running' })
     await lease.stop()
   })
@@ -288,4 +290,23 @@ describe('a relay', () => {
     expect(relay.status()).toMatchObject({ state: 'running', lastSuccess: published, unsettled: 0 })
     await relay.stop()
   })
+})
+
+test('who waits says for what after some seconds, once, and again when it waits anew', async () => {
+  const clock = new FakeClock()
+  const told: [string, number][] = []
+  const condition = new Condition(clock, (reason, waitedFor) => told.push([reason, waitedFor]))
+  condition.starting()
+  const wait = async (ms: number) => {
+    condition.hinder('owner', 'waiting', 'web-2 runs it')
+    await clock.advance(ms)
+  }
+  for (let i = 0; i < 10; i++) await wait(1000)
+  expect(told).toEqual([['web-2 runs it', 3000]])
+  condition.clear('owner')
+  await wait(1000)
+  condition.hinder('owner', 'waiting', 'web-2 runs it')
+  expect(told).toHaveLength(1)
+  for (let i = 0; i < 3; i++) await wait(1000)
+  expect(told).toHaveLength(2)
 })

@@ -35,14 +35,14 @@ export interface Held extends Delivery {
 export type Event =
   | { kind: 'open' | 'close' | 'lost' }
   | { kind: 'take'; at: number; demand: Demand; given: number }
-  | { kind: 'note'; id: string }
+  | { kind: 'probe'; id: string }
   | { kind: 'extend'; at: number; ids: string[] }
 
 export interface StoreOptions {
   features?: SourceFeatures
   /** For `holdsKeys`: what a dead row does to its key. */
   deadKey?: 'block' | 'continue'
-  cautious?: boolean
+  afterCrash?: boolean
   extendEvery?: number
   live?: () => boolean
 }
@@ -66,7 +66,7 @@ export class Store implements Source<Held> {
     open?: (signal: AbortSignal) => unknown
     take?: (signal: AbortSignal) => unknown
     settle?: (batch: readonly Settled<Held>[]) => unknown
-    note?: (delivery: Held) => unknown
+    recordProbe?: (delivery: Held) => unknown
     close?: () => unknown
     extend?: () => unknown
   } = {}
@@ -75,7 +75,7 @@ export class Store implements Source<Held> {
   wait: Session['wait']
   readonly #clock: FakeClock
   readonly #options: StoreOptions
-  #inHand = new Set<Held>()
+  #unsettled = new Set<Held>()
 
   constructor(clock: FakeClock, options: StoreOptions = {}) {
     this.#clock = clock
@@ -109,8 +109,8 @@ export class Store implements Source<Held> {
     return this.rows.filter((row) => row.state === state).map((row) => row.message.id)
   }
 
-  get inHand(): number {
-    return this.#inHand.size
+  get unsettled(): number {
+    return this.#unsettled.size
   }
 
   /** Kinds of settlement of one message, in order. */
@@ -120,8 +120,8 @@ export class Store implements Source<Held> {
 
   lose(reason: unknown = new Error('lost')): void {
     this.events.push({ kind: 'lost' })
-    for (const { row } of this.#inHand) row.state = 'ready'
-    this.#inHand = new Set()
+    for (const { row } of this.#unsettled) row.state = 'ready'
+    this.#unsettled = new Set()
     this.controller.abort(reason)
   }
 
@@ -133,8 +133,8 @@ export class Store implements Source<Held> {
     const mine = new Set<Held>()
     let closed = false
     this.controller = controller
-    this.#inHand = mine
-    const { cautious, extendEvery, live } = this.#options
+    this.#unsettled = mine
+    const { afterCrash, extendEvery, live } = this.#options
     const session: Session<Held> = {
       lost: controller.signal,
       take: async (demand, over) => {
@@ -159,12 +159,12 @@ export class Store implements Source<Held> {
         for (const { row } of mine) row.state = 'ready'
         mine.clear()
       },
-      ...(cautious === undefined ? {} : { cautious }),
+      ...(afterCrash === undefined ? {} : { afterCrash }),
       ...(live === undefined ? {} : { live }),
       ...(this.wait === undefined ? {} : { wait: this.wait }),
-      note: async (delivery) => {
-        await this.before.note?.(delivery)
-        this.events.push({ kind: 'note', id: delivery.message.id })
+      recordProbe: async (delivery) => {
+        await this.before.recordProbe?.(delivery)
+        this.events.push({ kind: 'probe', id: delivery.message.id })
       },
     }
     if (extendEvery === undefined) return session
@@ -206,7 +206,7 @@ export class Store implements Source<Held> {
     for (const [delivery, settlement] of batch) {
       const { row } = delivery
       const { id } = row.message
-      if (!mine.delete(delivery)) throw new Fault(`${id} was settled (${settlement.kind}) but is not in hand`)
+      if (!mine.delete(delivery)) throw new Fault(`${id} was settled (${settlement.kind}) but is not unsettled`)
       this.settlements.push({ id, settlement, attempts: delivery.attempts })
       row.state = settlement.kind === 'done' ? 'done' : settlement.kind === 'dead' ? 'dead' : 'ready'
       if (settlement.kind !== 'retry') continue

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { Deadlines } from '../../src/flow/deadlines.ts'
 import type { SourceDefaults } from '../../src/flow/index.ts'
+import { type CallGroup, TimeLimit } from '../../src/flow/time-limit.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { flowOf, Gate, record, Store, stop } from './support.ts'
 
@@ -48,7 +48,7 @@ describe('what is usual for a source', () => {
     await flow.start()
     await clock.advance(1999)
     expect([gate.inside.length, store.in('dead').length]).toEqual([4, 0])
-    await clock.advance(2)
+    await clock.advance(8)
     expect(store.in('dead').length).toBe(4)
     gate.endAll()
     await stop(clock, flow)
@@ -137,61 +137,61 @@ describe('handlers of one session share a timer', () => {
     const gate = new Gate()
     const session = new AbortController()
     const ended: string[] = []
-    const deadlines = new Deadlines<{ id: string; late?: true }>(session.signal, ms, clock, (work) => {
-      work.late = true
-      ended.push(`${work.id} TIMEOUT`)
+    const pending = new Map<string, CallGroup>()
+    const limit = new TimeLimit(session.signal, ms, clock, (late) => {
+      for (const [id, group] of pending) if (group === late && pending.delete(id)) ended.push(`${id} TIMEOUT`)
     })
     const begin = (id: string) => {
-      const work: { id: string; late?: true } = { id }
-      const shift = deadlines.shift()
-      const handling = gate.each({ message: { id, type: 'thing.happened' } } as never, shift.signal)
-      deadlines.begin(shift, work)
+      const group = limit.group()
+      const handling = gate.each({ message: { id, type: 'thing.happened' } } as never, group.signal)
+      pending.set(id, group)
+      limit.begin(group)
       handling.then(() => {
-        if (work.late) return
-        deadlines.end(shift, work)
+        if (!pending.delete(id)) return
+        limit.end(group)
         ended.push(`${id} done`)
       })
     }
-    return { clock, gate, session, ended, begin, deadlines }
+    return { clock, gate, session, ended, begin, limit }
   }
 
-  it('each has its whole time, and only who is late is told', async () => {
-    const { clock, gate, ended, begin } = timed(500)
+  it('each has its whole time and hardly more, and only who is late is told', async () => {
+    const { clock, gate, ended, begin } = timed(600)
     begin('a')
     begin('b')
-    await clock.advance(0.5)
+    await clock.advance(1)
     begin('c')
     await clock.advance(100)
     begin('d')
     gate.end('b')
-    await clock.advance(399.5)
+    await clock.advance(499.9)
     expect(ended).toEqual(['b done'])
-    await clock.advance(0.5)
+    await clock.advance(1.1)
     expect(ended).toEqual(['b done', 'a TIMEOUT', 'c TIMEOUT'])
-    await clock.advance(99.5)
+    await clock.advance(98.9)
     expect(gate.calls[3]!.signal.aborted).toBe(false)
-    await clock.advance(0.5)
+    await clock.advance(2.1)
     expect(ended).toEqual(['b done', 'a TIMEOUT', 'c TIMEOUT', 'd TIMEOUT'])
     expect(gate.calls[3]!.signal.reason).toMatchObject({ code: 'TIMEOUT' })
   })
 
   it('nothing is timed while nobody works, and a late answer changes nothing', async () => {
-    const { clock, gate, ended, begin, deadlines } = timed(500)
+    const { clock, gate, ended, begin, limit } = timed(500)
     begin('a')
     begin('b')
     expect(clock.sleepers).toBe(1)
     gate.endAll()
     await clock.settle()
-    deadlines.quiet()
+    limit.quiet()
     expect([ended, clock.sleepers]).toEqual([['a done', 'b done'], 0])
     begin('c')
-    await clock.advance(501)
+    await clock.advance(502)
     expect(clock.sleepers).toBe(0)
     begin('d')
     gate.end('c')
     await clock.settle()
     expect(clock.sleepers).toBe(1)
-    await clock.advance(501)
+    await clock.advance(502)
     expect(ended).toEqual(['a done', 'b done', 'c TIMEOUT', 'd TIMEOUT'])
   })
 

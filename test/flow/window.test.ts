@@ -7,12 +7,12 @@ import { deferred, flowOf, Gate, type Held, record, Store, stop } from './suppor
 describe('the window', () => {
   it('closes to one at a collective failure and doubles with what is settled', () => {
     const window = new Window(10)
-    expect(window.failedTogether(window.era)).toBe(true)
+    expect(window.failedTogether(window.generation)).toBe(true)
     expect(window.size).toBe(1)
     window.widen()
     expect(window.size).toBe(1) // nothing has arrived since
     for (const size of [2, 4, 8, 10, 10]) {
-      window.arrived(1, window.era, 0)
+      window.arrived(1, window.generation, 0)
       window.widen()
       expect(window.size).toBe(size)
     }
@@ -20,14 +20,14 @@ describe('the window', () => {
 
   it('counts one outage once, however many calls it fails', () => {
     const window = new Window(10)
-    const { era } = window
-    expect([1, 2, 3].map(() => window.failedTogether(era))).toEqual([true, false, false])
+    const { generation } = window
+    expect([1, 2, 3].map(() => window.failedTogether(generation))).toEqual([true, false, false])
     expect(window.failures).toBe(1)
   })
 
   it('takes no success from before for a proof: in an outage nobody is charged', () => {
     const window = new Window(10)
-    const before = window.era
+    const before = window.generation
     window.failedTogether(before)
     expect(window.failedAlone('a')).toBe(false)
     window.arrived(5, before, 0)
@@ -39,7 +39,7 @@ describe('the window', () => {
     const window = new Window(10)
     expect(window.failedAlone('a')).toBe(false)
     expect(window.isSuspect('a')).toBe(true)
-    window.arrived(1, window.era, 0)
+    window.arrived(1, window.generation, 0)
     expect(window.failedAlone('a')).toBe(true)
     expect(window.failedAlone('a')).toBe(false)
     window.acquit('a')
@@ -48,11 +48,11 @@ describe('the window', () => {
 
   it('counts one outage once, however many fail of it', () => {
     const window = new Window(10)
-    const { era } = window
-    expect(window.failedTogether(era)).toBe(true)
-    expect(window.failedTogether(era)).toBe(false)
+    const { generation } = window
+    expect(window.failedTogether(generation)).toBe(true)
+    expect(window.failedTogether(generation)).toBe(false)
     expect(window.failures).toBe(1)
-    expect(window.failedTogether(window.era)).toBe(true)
+    expect(window.failedTogether(window.generation)).toBe(true)
     expect(window.failures).toBe(2)
   })
 
@@ -62,11 +62,11 @@ describe('the window', () => {
     window.mark('a')
     expect(window.isMarked('a')).toBe(true)
     // One that went out before proves nothing about now.
-    window.arrived(1, window.era, 4)
+    window.arrived(1, window.generation, 4)
     window.tries('a')
     expect(window.failedBeside('a')).toBe(false)
     // Nor does one that arrives while it is out: the outage may just have ended.
-    window.arrived(1, window.era, 5)
+    window.arrived(1, window.generation, 5)
     expect(window.failedBeside('a')).toBe(false)
     expect(window.isProven('a')).toBe(true)
     window.dispatched = 7
@@ -86,7 +86,7 @@ describe('the window', () => {
     for (const atOnce of [2, 4, 8, 10, 10]) {
       const id = `m${marked++}`
       window.mark(id)
-      window.arrived(1, window.era, window.dispatched++)
+      window.arrived(1, window.generation, window.dispatched++)
       window.tries(id)
       expect(window.failedBeside(id)).toBe(true)
       expect(window.markedAtOnce).toBe(atOnce)
@@ -266,16 +266,16 @@ describe('some fail as if the destination were away, while others arrive', () =>
   })
 })
 
-describe('a cautious session', () => {
-  it('notes each lone message before it goes out, and widens only with what is settled', async () => {
+describe('a session after a crash', () => {
+  it('records each lone message before it goes out, and widens only with what is settled', async () => {
     const clock = new FakeClock()
-    const store = new Store(clock, { cautious: true }).addMany(6)
-    const noted = deferred()
+    const store = new Store(clock, { afterCrash: true }).addMany(6)
+    const recorded = deferred()
     let first = true
-    store.before.note = () => {
+    store.before.recordProbe = () => {
       if (!first) return undefined
       first = false
-      return noted.promise
+      return recorded.promise
     }
     const written = deferred()
     store.before.settle = () => written.promise
@@ -284,7 +284,7 @@ describe('a cautious session', () => {
     await flow.start()
     await clock.advance(1000)
     expect(gate.order).toEqual([])
-    noted.resolve()
+    recorded.resolve()
     await clock.settle()
     expect(gate.inside).toEqual(['m0'])
     gate.end('m0')
@@ -299,19 +299,19 @@ describe('a cautious session', () => {
     gate.end('m2')
     await clock.settle()
     expect(gate.inside.length).toBeGreaterThan(1)
-    const notes = store.events.flatMap((event) => (event.kind === 'note' ? [event.id] : []))
-    expect(notes).toEqual(['m0', 'm1', 'm2'])
+    const probes = store.events.flatMap((event) => (event.kind === 'probe' ? [event.id] : []))
+    expect(probes).toEqual(['m0', 'm1', 'm2'])
     gate.endAll()
     await clock.settle()
     gate.endAll()
     await stop(clock, flow)
   })
 
-  it('whose note fails dispatches nothing, charges nobody, and tries again after a pause', async () => {
+  it('whose record fails dispatches nothing, charges nobody, and tries again after a pause', async () => {
     const clock = new FakeClock()
-    const store = new Store(clock, { cautious: true }).add('a').add('b')
+    const store = new Store(clock, { afterCrash: true }).add('a').add('b')
     let failures = 3
-    store.before.note = () => {
+    store.before.recordProbe = () => {
       if (failures-- > 0) throw new Error('no connection')
     }
     const gate = new Gate()
@@ -329,18 +329,18 @@ describe('a cautious session', () => {
     await stop(clock, flow)
   })
 
-  it('that is lost or stopped while it notes dispatches nothing', async () => {
+  it('that is lost or stopped while it records dispatches nothing', async () => {
     for (const how of ['stop', 'lose'] as const) {
       const clock = new FakeClock()
-      const store = new Store(clock, { cautious: true }).add('a')
-      const noted = deferred()
-      store.before.note = () => noted.promise
+      const store = new Store(clock, { afterCrash: true }).add('a')
+      const recorded = deferred()
+      store.before.recordProbe = () => recorded.promise
       const gate = new Gate()
       const flow = flowOf(clock, store, { each: gate.each })
       await flow.start()
       await clock.settle()
       const stopping = how === 'stop' ? flow.stop() : store.lose()
-      noted.resolve()
+      recorded.resolve()
       await clock.settle()
       expect(gate.order, how).toEqual([])
       if (how === 'stop') expect(store.of('a')).toEqual(['release'])

@@ -2,9 +2,11 @@ import { describe } from 'vitest'
 import { event } from '../../src/index.ts'
 import { type MemoryTransaction, memory } from '../../src/memory/index.ts'
 import {
+  barrierSuite,
   FakeClock,
   inboxStoreSuite,
   leadershipSuite,
+  logSuite,
   outboxAdminSuite,
   outboxReaderSuite,
   outboxStoreSuite,
@@ -25,6 +27,7 @@ async function create() {
     outbox: db.outbox,
     inbox: db.inbox,
     sagas: db.sagas,
+    barriers: db.barriers,
     leadership: db.leadership('outbox'),
     other: db.leadership('projection/orders'),
     pool: db,
@@ -48,13 +51,19 @@ const name = 'memory'
 
 describe('conformance in memory', () => {
   run('outbox store', outboxStoreSuite({ name, features: { receipts: true, refusesPool: true }, create }))
-  const features = { owner: true, lease: true, shards: true, wakes: true, notes: true }
+  const features = { owner: true, lease: true, shards: true, wakes: true, probes: true }
   run('outbox reader', outboxReaderSuite({ name, features, create }))
   run('outbox admin', outboxAdminSuite({ name, create }))
   run('inbox store', inboxStoreSuite({ name, features: { refusesPool: true }, create }))
   run('unit of work', unitOfWorkSuite({ name, create }))
   run('saga store', sagaStoreSuite({ name, create }))
+  run('barrier', barrierSuite({ name, create }))
   run('leadership', leadershipSuite({ name, features: { scopes: true }, create }))
+  const logged = async () => {
+    const db = memory({ outbox: { log: true } })
+    return { log: db.log, outbox: db.outbox as never, work: db as never, close: async () => {} }
+  }
+  run('log', logSuite({ name, features: { concurrent: true }, create: logged }))
   const scoped = async () => {
     const { db, ...made } = await create()
     return { ...made, leadership: made.other, other: db.leadership('projection/invoices') }

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { Heap } from '../../src/memory/heap.ts'
+import { LazyHeap } from '../../src/memory/heap.ts'
 
 interface Item {
   readonly rank: number
@@ -16,7 +16,7 @@ const operation = fc.oneof(
 test('gives the smallest that counts, whatever was pushed and forgotten', () => {
   fc.assert(
     fc.property(fc.array(operation, { maxLength: 300, size: 'max' }), (operations) => {
-      const heap = new Heap<Item>(
+      const heap = new LazyHeap<Item>(
         (item) => item.rank,
         (item) => item.counts,
       )

@@ -134,7 +134,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'what a foreign publisher says is not checked',
-    file: 'src/flow/call.ts',
+    file: 'src/flow/calls.ts',
     find: 'outcomes.map(checkedOutcome)',
     replace: "outcomes.map((given) => (given?.kind === 'ok' ? OK : given))",
     test: 'test/flow/thrown.test.ts',
@@ -191,8 +191,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a NUL stays in the summary of an error',
     file: 'src/core/error-summary.ts',
-    find: '[\\s\\u0000-\\u001f\\u007f-\\u009f]',
-    replace: '[\\s]',
+    find: '/[\\s\\u0000-\\u001f\\u007f-\\u009f',
+    replace: '/[\\s',
     test: 'test/core/errors.test.ts',
     expects: 'no store can hold',
   },

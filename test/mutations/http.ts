@@ -3,6 +3,14 @@ import type { Mutation } from '../../scripts/mutations/mutation.ts'
 /** Faults of the webhook sender and receiver. */
 export const mutations: Mutation[] = [
   {
+    name: 'a body that breaks off is the end of its message',
+    file: 'src/brokers/http/receiver.ts',
+    find: "verdict(408, 'the body broke off')",
+    replace: "verdict(400, 'the body broke off')",
+    test: 'test/brokers/http/receiver.test.ts',
+    expects: 'a body that breaks off',
+  },
+  {
     name: 'a wrong signature is taken',
     file: 'src/brokers/http/receiver.ts',
     find: "if (verified === 'no') return 'the signature is wrong'",
@@ -45,7 +53,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a body that does not say its length is read without end',
     file: 'src/brokers/http/node-incoming.ts',
-    find: "if (size > most) end('too large')\n      else chunks.push(chunk)",
+    find: "if (size > most) end('too large')\n      else if",
     replace: 'chunks.push(chunk)',
     test: 'test/brokers/http/receiver.test.ts',
     expects: 'a chunked body without end is cut off',
@@ -68,18 +76,18 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the timer waits for the first deadline that was set, not for the next',
-    file: 'src/brokers/http/deadlines.ts',
+    file: 'src/core/deadlines.ts',
     find: 'if (at < this.#until) this.#sleep(at)',
     replace: 'if (this.#all.size === 1) this.#sleep(at)',
-    test: 'test/brokers/http/deadlines.test.ts',
+    test: 'test/core/deadlines.test.ts',
     expects: 'each is told at its own time',
   },
   {
     name: 'what is taken out of a bag takes the last one with it',
-    file: 'src/brokers/http/deadlines.ts',
+    file: 'src/core/deadlines.ts',
     find: 'this.#held[held.place] = last',
     replace: '',
-    test: 'test/brokers/http/deadlines.test.ts',
+    test: 'test/core/deadlines.test.ts',
     expects: 'holds what was not taken out',
   },
   {
@@ -169,5 +177,29 @@ export const mutations: Mutation[] = [
     replace: "return settlement.kind === 'dead' ? 'done' : { later: settlement.after }",
     test: 'test/brokers/http/receiver.test.ts',
     expects: 'a permanent failure is 422',
+  },
+  {
+    name: 'a wrong secret or route kills the backlog',
+    file: 'src/brokers/http/sender.ts',
+    find: "if (this.#settings.fixed !== undefined) return { kind: 'down', error }",
+    replace: "if (this.#settings.fixed !== undefined) return { kind: 'rejected', error }",
+    test: 'test/brokers/http/sender.test.ts',
+    expects: 'cost no event',
+  },
+  {
+    name: 'bodies that are being read have no limit in sum',
+    file: 'src/brokers/http/node-incoming.ts',
+    find: "else if (room?.(chunk.length) === false) end('no room')",
+    replace: '',
+    test: 'test/brokers/http/receiver.test.ts',
+    expects: 'is bounded, forged or not',
+  },
+  {
+    name: 'the room of a request is never given back',
+    file: 'src/brokers/http/receiver.ts',
+    find: '      this.#room.giveBack(held)\n',
+    replace: '',
+    test: 'test/brokers/http/receiver.test.ts',
+    expects: 'is bounded, forged or not',
   },
 ]

@@ -5,7 +5,7 @@ export const mutations: Mutation[] = [
   {
     name: 'two sessions get messages of one key at the same time',
     file: 'src/brokers/in-process/queue.ts',
-    find: 'belongs = lane.holder?.lanes ?? this.#ready',
+    find: 'belongs = keyQueue.holder?.keyQueues ?? this.#ready',
     replace: 'belongs = this.#ready',
     test: 'test/brokers/in-process/broker.test.ts',
     expects: 'another gets none of it',
@@ -13,14 +13,14 @@ export const mutations: Mutation[] = [
   {
     name: 'a key goes on while one of it waits for its retry',
     file: 'src/brokers/in-process/queue.ts',
-    find: '    this.#retrying.push(item)\n    if (lane !== undefined) lane.blocked++',
-    replace: '    this.#retrying.push(item)\n    if (lane !== undefined) lane.blocked += 0',
+    find: '    this.#retrying.push(item)\n    if (keyQueue !== undefined) keyQueue.blocked++',
+    replace: '    this.#retrying.push(item)\n    if (keyQueue !== undefined) keyQueue.blocked += 0',
     test: 'test/brokers/in-process/conformance.test.ts',
     expects: 'later ones wait too',
   },
   {
     name: 'what is given back comes after what is newer',
-    file: 'src/brokers/in-process/lane.ts',
+    file: 'src/brokers/in-process/key-messages.ts',
     find: 'return this.#returned?.pop() ?? this.#fresh.shift()',
     replace: 'return this.#fresh.shift() ?? this.#returned?.pop()',
     test: 'test/brokers/in-process/queue.property.test.ts',
@@ -37,7 +37,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a late settlement counts although another has the message',
     file: 'src/brokers/in-process/queue.ts',
-    find: 'item?.delivery !== delivery || !holder.inHand.has(item)',
+    find: 'item?.delivery !== delivery || !holder.unsettled.has(item)',
     replace: 'item === undefined',
     test: 'test/brokers/in-process/conformance.test.ts',
     expects: 'late settlement',
@@ -92,9 +92,9 @@ export const mutations: Mutation[] = [
     expects: 'rejected only when',
   },
   {
-    name: 'the end of an iterable is told while messages are in hand',
+    name: 'the end of an iterable is reported while messages are unsettled',
     file: 'src/flow/pipes.ts',
-    find: ' || this.stock.inHand > 0',
+    find: ' || this.buffer.unsettled > 0',
     replace: '',
     test: 'test/flow/pipes.test.ts',
     expects: 'wakes whoever waits',

@@ -15,7 +15,7 @@ export const mutations: Mutation[] = [
   {
     name: 'an event is seen before its commit',
     file: 'src/memory/outbox.ts',
-    find: '        written.push(row)\n',
+    find: '        written.add(row)\n',
     replace: '        this.#table.insert(row)\n',
     test,
     expects: 'nobody sees an event before',
@@ -26,7 +26,7 @@ export const mutations: Mutation[] = [
     find: 'const known = this.#table.rows.get(eventId) ?? other?.row',
     replace: 'const known = other?.row',
     test,
-    expects: 'answers the first receipt',
+    expects: 'returns the first receipt',
   },
   {
     name: 'a second transaction does not wait for the first that has the same event',
@@ -77,12 +77,12 @@ export const mutations: Mutation[] = [
     expects: 'after its term ran out',
   },
   {
-    name: 'what a dead owner had in hand is lost',
+    name: 'what a dead owner had not settled is lost',
     file: 'src/memory/owner.ts',
     find: '    for (const { row } of this.#unsettled) this.#options.table.giveBack(row)\n',
     replace: '',
     test,
-    expects: 'the next gets what it had in hand',
+    expects: 'the next gets what it had not settled',
   },
   {
     name: 'a lease that ran out still settles',

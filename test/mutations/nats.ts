@@ -5,6 +5,15 @@ const needs = ['nats']
 /** Faults of the NATS broker and of its connection. */
 export const mutations: Mutation[] = [
   {
+    name: 'a letter that is larger than its stream takes is tried for ever',
+    file: 'src/brokers/nats/member.ts',
+    find: 'error.number !== TOO_LARGE) throw error',
+    replace: 'error.number > 0) throw error',
+    test: 'test/brokers/nats/dead-letters.test.ts',
+    expects: 'larger than the stream of dead letters takes',
+    needs,
+  },
+  {
     name: 'what is released on NATS is charged',
     file: 'src/brokers/nats/session.ts',
     find: "return settlement.kind === 'release' ||",
@@ -23,7 +32,7 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
-    name: 'work in hand is not renewed on NATS',
+    name: 'unsettled work is not renewed on NATS',
     file: 'src/brokers/nats/session.ts',
     find: 'if (held.length > 0) await this.#guard(() => this.#member.extend(held))',
     replace: '',
@@ -34,7 +43,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a message on NATS is answered before its letter is written',
     file: 'src/brokers/nats/member.ts',
-    find: '    await this.#write(questions)\n    return tooLarge',
+    find: '    await this.#write(questions, (i) => tooLarge.push(asked[i]!))\n    return tooLarge',
     replace: '    return tooLarge',
     test: 'test/brokers/nats/dead-letters.test.ts',
     expects: 'poison goes to the dead letters',
@@ -105,5 +114,32 @@ export const mutations: Mutation[] = [
     test: 'test/brokers/nats/bad-input.test.ts',
     expects: 'cannot be used is refused',
     needs,
+  },
+  {
+    name: 'anybody’s answer counts as a confirmation',
+    file: 'src/brokers/nats/api.ts',
+    find: "return named === stream && typeof seq === 'number' && seq > 0",
+    replace: 'return named !== stream || seq !== undefined',
+    test: 'test/brokers/nats/publisher.test.ts',
+    expects: 'is no confirmation',
+    needs: ['nats'],
+  },
+  {
+    name: 'an answer that names the stream counts, although it names no place in it',
+    file: 'src/brokers/nats/api.ts',
+    find: "return named === stream && typeof seq === 'number' && seq > 0",
+    replace: 'return named === stream',
+    test: 'test/brokers/nats/publisher.test.ts',
+    expects: 'is no confirmation',
+    needs: ['nats'],
+  },
+  {
+    name: 'a deleted consumer begins with what comes now',
+    file: 'src/brokers/nats/setup.ts',
+    find: 'first = of === created ? Number(sequence) : 1',
+    replace: 'first = of === undefined ? Number(sequence) : first',
+    test: 'test/brokers/nats/faults.test.ts',
+    expects: 'begins where it began',
+    needs: ['nats'],
   },
 ]

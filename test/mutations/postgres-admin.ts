@@ -145,7 +145,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a cleaner that was not told of the archive removes what should be in it',
     file: 'src/postgres/cleaner.ts',
-    find: "if (this.#given === undefined && (options['archive'] ?? false) !== false) {",
+    find: "if (!log && this.#given === undefined && (options['archive'] ?? false) !== false) {",
     replace: 'if (false) {',
     test: 'test/postgres/partitions.test.ts',
     expects: 'dropped only when all in it is archived',
@@ -307,8 +307,8 @@ export const mutations: Mutation[] = [
   {
     name: "one tenant's backlog is looked for among everybody's",
     file: 'src/postgres/admin-filter.ts',
-    find: 'lane: (byTenant ? tenantLane(state) : laneOf(state))',
-    replace: 'lane: laneOf(state)',
+    find: '(byTenant ? tenantConditionOf(state) : conditionOf(state))',
+    replace: 'conditionOf(state)',
     test: 'test/postgres/rows.test.ts',
     expects: 'is found among all',
     needs,

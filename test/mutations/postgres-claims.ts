@@ -34,6 +34,6 @@ export const mutations: Mutation[] = [
   waits('cleaning', `BY published_at LIMIT $2::text::int FOR UPDATE${SKIP}\n))`, 'published events'),
   waits('archiving into a table', `FOR UPDATE${SKIP}\n), removed AS`, 'archive table'),
   waits('archiving into files', `FOR UPDATE${SKIP}\n), fitting AS`, 'into files'),
-  waits('cleaning of ids', `BY created_at LIMIT $2::text::int FOR UPDATE${SKIP}`, 'ids of events'),
+  waits('cleaning of ids', `BY created_at LIMIT $2::text::int FOR UPDATE${SKIP}\n`, 'ids of events'),
   waits('cleaning of an inbox', `LIMIT $2::int\n  FOR UPDATE${SKIP}`, 'inbox has seen'),
 ]

@@ -69,7 +69,7 @@ export const mutations: Mutation[] = [
     find: 'const SPARE = 1',
     replace: 'const SPARE = 0',
     test: POOL,
-    expects: 'of 3 is refused at start',
+    expects: 'or 3 is refused at start',
     needs,
   },
   {
@@ -111,7 +111,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a relay that waits repeats itself',
     file: 'src/outbox/waiting.ts',
-    find: '    if (tells === this.#told) return\n',
+    find: '    if (what === this.#reported) return\n',
     replace: '',
     test: WAITING,
     expects: 'says at once for whom',
@@ -120,7 +120,7 @@ export const mutations: Mutation[] = [
   {
     name: 'competing relays do not tell of leases that ran out',
     file: 'src/postgres/lease.ts',
-    find: '    tellExpired(this.#options.names.table.text, ranOut)\n',
+    find: '    publishExpired(this.#options.names.table.text, ranOut)\n',
     replace: '',
     test: WAITING,
     expects: 'as lease are told with their number',
@@ -150,7 +150,7 @@ export const mutations: Mutation[] = [
     find: '    lock_timeout: String(Math.floor(lockTimeout)),\n',
     replace: '',
     test: SETTINGS,
-    expects: 'as owner works where lock_timeout',
+    expects: 'as owner works where these are set for its role: all limits',
     needs,
   },
   {

@@ -27,8 +27,8 @@ export const mutations: Mutation[] = [
   {
     name: 'every row that waits for its time is looked at',
     file,
-    find: 'String(LOOKED_AT + 1)',
-    replace: 'String(4 * LOOKED_AT + 1)',
+    find: '[COUNTED + 1, LOOKED_AT + 1,',
+    replace: '[COUNTED + 1, 4 * LOOKED_AT + 1,',
     test,
     expects: 'read no more than they may',
     needs,

@@ -1,6 +1,7 @@
 import type { Mutation } from '../../scripts/mutations/mutation.ts'
 
-const file = 'src/outbox/relay.ts'
+const file = 'src/outbox/relay-options.ts'
+const relay = 'src/outbox/relay.ts'
 const test = 'test/relay/defaults.test.ts'
 const fault = (name: string, find: string, replace: string, expects: string): Mutation => {
   return { name, file, find, replace, test, expects }
@@ -13,18 +14,24 @@ export const mutations: Mutation[] = [
   fault('an idle relay looks every 2 s at first', "  poll: '1s',", "  poll: '2s',", 'looks again after 1 s'),
   fault('an idle relay looks every 10 s in the end', "  maxPoll: '5s',", "  maxPoll: '10s',", 'doubling to 5 s'),
   fault('a relay asks for a lease of 30 s', "  lease: '60s',", "  lease: '30s',", 'lease of 60 s'),
-  fault(
-    'a relay gives up after 20 attempts whatever it was told',
-    '...(retry === undefined ? {} : { retry })',
-    'retry: { ...retry, attempts: 20 }',
-    '25 attempts',
-  ),
-  fault(
-    'a reader gives up after 20 attempts',
-    'options.retry?.attempts ?? RETRY_DEFAULTS.attempts',
-    'options.retry?.attempts ?? 20',
-    '25 attempts',
-  ),
+  {
+    ...fault(
+      'a relay gives up after 20 attempts whatever its options say',
+      '...(retry === undefined ? {} : { retry })',
+      'retry: { ...retry, attempts: 20 }',
+      '25 attempts',
+    ),
+    file: relay,
+  },
+  {
+    ...fault(
+      'a reader gives up after 20 attempts',
+      'options.retry?.attempts ?? RETRY_DEFAULTS.attempts',
+      'options.retry?.attempts ?? 20',
+      '25 attempts',
+    ),
+    file: relay,
+  },
   fault('a relay publishes one batch at a time', '  concurrency: 2,', '  concurrency: 1,', 'two batches at once'),
   fault('a relay that stops waits 1 s', "  grace: '10s',", "  grace: '1s',", 'for 10 s'),
   fault('a relay is not woken', "  wake: true,\n  grace: '10s',", "  wake: false,\n  grace: '10s',", 'is woken'),
@@ -39,7 +46,7 @@ export const mutations: Mutation[] = [
     file: 'src/flow/retry-policy.ts',
   },
   {
-    ...fault('the jitter of a pause is 1 s', "jitter: '200ms'", "jitter: '1s'", 'up to 200 ms'),
+    ...fault('the jitter of a pause is 1 s', "max: '60s', jitter: '200ms'", "max: '60s', jitter: '1s'", 'up to 200 ms'),
     file: 'src/flow/retry-policy.ts',
   },
   {
@@ -52,11 +59,13 @@ export const mutations: Mutation[] = [
   },
   {
     ...fault('a relay looks as often as it likes', '      poll,\n      maxPoll,\n', '', 'as often as'),
+    file: relay,
     test: 'test/postgres/polling.test.ts',
     needs: ['postgres'],
   },
   {
     ...fault('a relay takes as many as it likes', 'size: this.#maxBatch', 'size: 1000', 'no more are taken'),
+    file: relay,
     test: 'test/postgres/polling.test.ts',
     needs: ['postgres'],
   },
@@ -72,8 +81,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a cleaner runs every minute, whatever it is told',
     file: 'src/outbox/cleaner.ts',
-    find: 'super({ name, every, clock',
-    replace: "super({ name, every: every === undefined ? every : '1m', clock",
+    find: '      every,\n      enabled,',
+    replace: "      every: '1m',\n      enabled,",
     test: 'test/postgres/cleaner.test.ts',
     expects: 'as often as it is told',
     needs: ['postgres', 'postgres15'],

@@ -3,6 +3,22 @@ import type { Mutation } from '../../scripts/mutations/mutation.ts'
 /** Faults of what workers say of themselves, and of who starts them again. */
 export const mutations: Mutation[] = [
   {
+    name: 'a worker that waits tells nobody',
+    file: 'src/flow/worker.ts',
+    find: "      telemetry['worker.waiting'].publish({ worker: this.name, reason, waitedFor })\n",
+    replace: '',
+    test: 'test/flow/waiting.test.ts',
+    expects: 'says for what within five seconds',
+  },
+  {
+    name: 'a relay without a part looks again only when its lease needs it',
+    file: 'src/outbox/relay.ts',
+    find: '(hasPart ? false : Math.min(LOOK_AGAIN, this.#lease / 3))',
+    replace: 'false',
+    test: 'test/flow/waiting.test.ts',
+    expects: 'kept out by relays that read in another way',
+  },
+  {
     name: 'a worker whose run rejected counts as started for ever',
     file: 'src/flow/worker.ts',
     find: '    this.#over = true\n',
@@ -13,7 +29,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a worker that failed keeps what it had',
     file: 'src/flow/worker.ts',
-    find: '    try {\n      await this.ended()\n    } catch (error) {\n      failure ??= { error }\n    }\n',
+    find: '    try {\n      if (this.enabled) await this.ended()\n    } catch (error) {\n      failure ??= { error }\n    }\n',
     replace: '    if (failure === undefined) await this.ended()\n',
     test: 'test/flow/supervisor.test.ts',
     expects: 'has given back what it had',
@@ -109,7 +125,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a relay without a share says that it runs',
     file: 'src/outbox/relay.ts',
-    find: "    this.condition.hinder('shares', 'waiting', reason, this.#lease / 3)\n",
+    find: "    this.condition.hinder('assignment', 'waiting', reason, Math.min(LOOK_AGAIN, this.#lease / 3))\n",
     replace: '    void reason\n',
     test: 'test/flow/status.test.ts',
     expects: 'that has no shard',

@@ -85,10 +85,10 @@ export const mutations: Mutation[] = [
   {
     name: 'an inner failure that was caught is forgotten',
     file: 'src/store/unit-of-work.ts',
-    find: 'scope.doomed ??= { error }',
+    find: 'scope.rollbackOnly ??= { error }',
     replace: 'void error',
     test: unit,
-    expects: 'an inner failure dooms the whole',
+    expects: 'an inner failure rolls back the whole',
     needs,
   },
   {
@@ -220,9 +220,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'the time-out is charged before it is asked what was waited for',
-    file: 'src/flow/pump.ts',
-    find: 'call.shift?.over && !blameless(asError(error)) && this.#cameLate(call)',
-    replace: 'call.shift?.over && this.#cameLate(call)',
+    file: 'src/flow/calls.ts',
+    find: 'call.group?.over && !blameless(asError(error)) && this.#cameLate(call)',
+    replace: 'call.group?.over && this.#cameLate(call)',
     test: never,
     expects: 'is not charged for the wait',
     needs,

@@ -2,6 +2,7 @@ import { Writable } from 'node:stream'
 import pino from 'pino'
 import { afterEach, describe, expect, test } from 'vitest'
 import { TELEMETRY_NAMES, telemetry, Unavailable } from '../../src/core/index.ts'
+import { REPORTED } from '../../src/core/stderr.ts'
 import { EVENT_LEVELS, LOG_LEVELS, type LogFields, type LogLevel, logTo } from '../../src/observability/index.ts'
 import { Router } from '../../src/router/index.ts'
 import { billing, everyKind, listSource, OrderPlaced, SECRET } from './support.ts'
@@ -36,7 +37,7 @@ describe('logTo', () => {
       {
         level: 'debug',
         text: 'waybill:message.handled',
-        fields: { flow: 'billing', type: 'order.placed', id: '1', took: 1.235, attempt: 1, result: 'done' },
+        fields: { flow: 'billing', type: 'order.placed', id: '1', tookMs: 1.235, attempt: 1, result: 'done' },
       },
     ])
   })
@@ -54,6 +55,7 @@ describe('logTo', () => {
 
   test.each<[string, unknown, object]>([
     ['a text', 'card 4111', { error: 'Error: non-error thrown (string)' }],
+    ['an error that quotes', new Error('invalid input: "card 4111"'), { error: 'Error: invalid input: "…"' }],
     ['a number', 4111, { error: 'Error: non-error thrown (number)' }],
     ['a Proxy', new Proxy(new Error('4111'), { get: () => expect.fail('read') }), { error: expect.any(String) }],
     ['a getter that throws', getter(), { error: 'Error: its message cannot be read' }],
@@ -62,7 +64,7 @@ describe('logTo', () => {
     telemetry['flow.paused'].publish({ flow: 'billing', error, retryIn: 200, failures: 1 })
     telemetry['flow.lost'].publish({
       flow: 'billing',
-      inHand: 1,
+      unsettled: 1,
       reason: error === 'card 4111' ? new Error('x') : error,
     })
     expect(lines[0]?.fields).toMatchObject(fields)
@@ -105,17 +107,43 @@ describe('logTo', () => {
     expect(lines.map(({ fields }) => fields['topic'])).toEqual(['orders', 'orders'])
   })
 
-  test('the level of an event may depend on it: a retry is a warning, success is not', () => {
+  test('the level of an event may depend on it: a stale settlement is a warning, success is not', () => {
     const lines = collect()
-    telemetry['message.handled'].publish({ ...handled, result: 'done', error: undefined })
     telemetry['message.handled'].publish({ ...handled, result: 'retry', error: new Error('busy') })
+    const { took, ...about } = handled
+    telemetry['message.retrying'].publish({ ...about, retryIn: took, error: new Error('busy') })
     const counts = { flow: 'billing', done: 1, retry: 0, dead: 0, release: 0, took: 1 }
     telemetry['flow.settled'].publish({ ...counts, stale: 0 })
     telemetry['flow.settled'].publish({ ...counts, stale: 1 })
     expect(lines.map(({ level, text }) => `${level} ${text}`)).toEqual([
-      'warn waybill:message.handled',
+      'warn waybill:message.retrying',
       'warn waybill:flow.settled',
     ])
+  })
+
+  test('every error and warning, and for what a worker waits, reaches stderr until a logger is given', () => {
+    const grave = TELEMETRY_NAMES.filter((name) => {
+      const level = EVENT_LEVELS[name]
+      return /warn|error/.test(typeof level === 'string' ? level : level.levels.join())
+    })
+    expect(Object.keys(REPORTED).sort(), 'REPORTED of src/core/stderr.ts').toEqual(grave.sort())
+  })
+
+  test('at debug a line says where the error was thrown, without its text; above it does not', async () => {
+    const few = collect()
+    const stopFew = stop
+    const all = collect({ level: 'debug' })
+    const router = new Router('billing').on(OrderPlaced, function bill({ data }) {
+      throw new Error(`the card ${data.card} is refused\n    at ${data.card} (x:1:2)`)
+    })
+    const consumer = router.consume(listSource([OrderPlaced({ orderId: '1', card: SECRET })]))
+    await consumer.runOnce()
+    await consumer.stop()
+    stopFew()
+    const line = (lines: typeof all) => lines.find(({ text }) => text === 'waybill:message.retrying')!.fields
+    expect(line(all)['stack']).toMatch(/^at .*bill.*logging\.test\.ts:\d+:\d+/)
+    expect(line(few)).not.toHaveProperty('stack')
+    expect(JSON.stringify([all, few])).not.toContain('4111')
   })
 
   test('what can never be written is not listened to, so that nobody pays for it', () => {
@@ -146,7 +174,7 @@ describe('logTo', () => {
       id: '1\nwaybill:forged',
       policy: 'nack',
     })
-    expect(lines).toEqual(['waybill:router.unknown_type router=billing type="a b" id="1\\nwaybill:forged" policy=nack'])
+    expect(lines).toEqual(['waybill:router.unknown_type router=billing type="a b" id="1�waybill:forged" policy=nack'])
   })
 
   test('an id of any length takes little room', () => {

@@ -32,8 +32,9 @@ function handled(changes: { type?: string; tenant?: string; took?: number; count
 describe('recordMetrics', () => {
   test('every event that counts something has a metric', () => {
     const used = new Set(METRICS.flatMap(({ from }) => Object.keys(from)))
-    // `messages.handled` counts the same, many at once.
-    expect(TELEMETRY_NAMES.filter((name) => !used.has(name))).toEqual(['message.handled'])
+    // `messages.handled` counts the same, many at once; a gauge of the log says how long it has been held.
+    const unused = TELEMETRY_NAMES.filter((name) => !used.has(name))
+    expect(unused, 'give it a metric, or say here why it has none').toEqual(['message.handled', 'projection.held'])
     expect(new Set(METRICS.map(({ name }) => name)).size).toBe(METRICS.length)
   })
 
@@ -68,7 +69,7 @@ describe('recordMetrics', () => {
     ])
   })
 
-  test('a pause shows while it lasts, and a lost session ends it', async () => {
+  test('a pause shows while it lasts; a lost session and a stop end it', async () => {
     record()
     const paused = () => samples('waybill_flow_paused')
     const pause = () => telemetry['flow.paused'].publish({ flow: 'f', error: new Error('x'), retryIn: 1, failures: 1 })
@@ -77,9 +78,13 @@ describe('recordMetrics', () => {
     telemetry['flow.resumed'].publish({ flow: 'f', pausedFor: 10 })
     expect(await paused()).toEqual(['waybill_flow_paused{flow="f"} 0'])
     pause()
-    telemetry['flow.lost'].publish({ flow: 'f', inHand: 1, reason: new Error('x') })
+    telemetry['flow.lost'].publish({ flow: 'f', unsettled: 1, reason: new Error('x') })
     expect(await paused()).toEqual(['waybill_flow_paused{flow="f"} 0'])
-    expect(await samples('waybill_flow_paused_total')).toEqual(['waybill_flow_paused_total{flow="f"} 2'])
+    pause()
+    telemetry['worker.stopped'].publish({ worker: 'f', took: 1 })
+    telemetry['worker.stopped'].publish({ worker: 'a cleaner', took: 1 })
+    expect(await paused()).toEqual(['waybill_flow_paused{flow="f"} 0'])
+    expect(await samples('waybill_flow_pauses_total')).toEqual(['waybill_flow_pauses_total{flow="f"} 3'])
   })
 
   test('times are in seconds', async () => {

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { PGlite } from '@electric-sql/pglite'
+import type { PGlite } from '@electric-sql/pglite'
 import pg from 'pg'
 import { afterAll } from 'vitest'
 import { databaseOf } from '../../src/drivers/sql/database.ts'
@@ -7,6 +7,7 @@ import type { Database } from '../../src/drivers/sql/sql.ts'
 import { Migrations } from '../../src/postgres/migrate.ts'
 import type { OutboxSchemaOptions } from '../../src/postgres/migrate-tables.ts'
 import { OutboxNames } from '../../src/postgres/names.ts'
+import { freshPGlite } from '../support/pglite.ts'
 import { freshDatabase } from '../support/services.ts'
 
 export const KINDS = ['postgres', 'postgres15', 'pglite'] as const
@@ -33,7 +34,7 @@ afterAll(async () => (await embedded)?.close())
 
 export async function testDatabase(kind: Kind): Promise<TestDatabase> {
   if (kind === 'pglite') {
-    embedded ??= PGlite.create()
+    embedded ??= freshPGlite()
     const lite = await embedded
     return {
       db: databaseOf(lite as never),

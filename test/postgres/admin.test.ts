@@ -93,7 +93,7 @@ describe.each(KINDS)('admin on %s', (kind: Kind) => {
     expect(rows).toEqual(
       [one, two, three].map((id, i) => ({ event_id: id, state: 'retrying', attempts: 0, n: i + 1, due: true })),
     )
-    // Those of one call are due together, so that the timer lane takes them by number.
+    // Those of one call are due together, so that the index of timers has them by number.
     const together = await t.query(`SELECT count(DISTINCT available_at)::int AS n FROM outbox WHERE tenant_id = 'acme'`)
     expect(together).toEqual([{ n: 1 }])
     expect(await t.query(`SELECT attempts FROM outbox WHERE attempts > 0`)).toEqual([{ attempts: 3 }])

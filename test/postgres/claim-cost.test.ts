@@ -63,6 +63,28 @@ async function cost(reader: 'owner' | 'lease'): Promise<number> {
   return (await touched()) - before
 }
 
+test('while nothing blocks a key, no event is looked up by its key', async () => {
+  await client.query(`INSERT INTO outbox (event_id, topic, source, event_type, payload, key)
+    SELECT gen_random_uuid(), 'orders', '/t', 'x', '{}', 'key ' || n FROM generate_series(1, 1000) AS n`)
+  const own = (await client.query('SELECT array_agg(pid) AS pids FROM pg_stat_activity')).rows[0].pids
+  const pool = new pg.Pool({ connectionString: t.database.url })
+  const session = (await outboxSource(postgres({ pool }).outbox, { reader: 'owner' }).open(
+    new AbortController().signal,
+  ))!
+  expect(await session.take({ count: 1000, bytes: 1e9 }, session.lost)).toHaveLength(1000)
+  await session.close()
+  await pool.end()
+  // A server process tells what it has counted when it ends.
+  const others = 'SELECT count(*)::int AS n FROM pg_stat_activity WHERE datname = current_database() AND pid <> ALL($1)'
+  await expect.poll(async () => (await client.query(others, [own])).rows[0].n, { timeout: 15_000 }).toBe(0)
+  const looks = await client.query(
+    `SELECT idx_scan::int AS n FROM pg_stat_user_indexes WHERE indexrelname = 'outbox_blocker'`,
+  )
+  expect(looks.rows[0].n).toBeGreaterThan(0)
+  expect(looks.rows[0].n).toBeLessThan(20)
+  await client.query('DELETE FROM outbox')
+})
+
 /** A walk over what lies before would touch each of its rows. Claiming writes: under leases the rows themselves cost most. */
 const MOST = { owner: 2500, lease: 5000 }
 /** Competing relays take what an owner left held, too, and look for it among all that blocks its key. */

@@ -1,13 +1,14 @@
-import { PGlite } from '@electric-sql/pglite'
+import type { PGlite } from '@electric-sql/pglite'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { postgres } from '../../src/postgres/index.ts'
+import { freshPGlite } from '../support/pglite.ts'
 
 const POINTS = ['outbox', 'outbox_scope_terms', 'outbox_scope_members']
 
 describe('leadership of scopes', () => {
   let pool: PGlite
   beforeEach(async () => {
-    pool = await PGlite.create()
+    pool = await freshPGlite()
   })
   afterEach(() => pool.close())
 
@@ -49,13 +50,13 @@ describe('leadership of scopes', () => {
     }
   })
 
-  test('a note of a scope is any text', async () => {
+  test('a probe of a scope is any text', async () => {
     const db = postgres({ pool, leadership: true })
     await db.migrate()
     const scope = db.leadership('projection/orders')
     const term = (await scope.acquire('a', 0, 60_000))!
-    await scope.note(term, 'page 7')
+    await scope.recordProbe(term, 'page 7')
     await pool.query(`UPDATE outbox_scope_terms SET expires_at = '-infinity' WHERE shard = 0`)
-    expect(await scope.acquire('b', 0, 60_000)).toMatchObject({ abandoned: true, note: 'page 7' })
+    expect(await scope.acquire('b', 0, 60_000)).toMatchObject({ abandoned: true, probe: 'page 7' })
   })
 })

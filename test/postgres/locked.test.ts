@@ -1,36 +1,33 @@
 import pg from 'pg'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { expect, type TestContext, test } from 'vitest'
 import { outboxSource, Reject } from '../../src/index.ts'
 import { eventually } from '../support/wait.ts'
-import { number, outboxOn, Placed, type TestOutbox, untilEmpty } from './support.ts'
+import { number, outboxOn, Placed, untilEmpty } from './support.ts'
 
 /** Somebody has locked a row of the outbox and does not end: a person at a prompt, say. All others go on. */
 
-let t: TestOutbox
-let other: pg.Client
-
-beforeEach(async () => {
-  t = await outboxOn()
-  other = new pg.Client({ connectionString: t.database.url })
+/** An outbox, and somebody who locks a row of it. Each test has its own: they wait for locks, side by side. */
+async function world({ onTestFinished }: TestContext) {
+  const t = await outboxOn()
+  onTestFinished(() => t.end())
+  const other = new pg.Client({ connectionString: t.database.url })
   await other.connect()
-})
-afterEach(async () => {
-  await other.end()
-  await t.end()
-})
-
-async function lock(n: number): Promise<void> {
-  await other.query('BEGIN')
-  const { rowCount } = await other.query(`SELECT 1 FROM outbox WHERE payload->>'n' = '${n}' FOR UPDATE`)
-  expect(rowCount).toBe(1)
+  onTestFinished(() => other.end())
+  const lock = async (n: number) => {
+    await other.query('BEGIN')
+    const { rowCount } = await other.query(`SELECT 1 FROM outbox WHERE payload->>'n' = '${n}' FOR UPDATE`)
+    expect(rowCount).toBe(1)
+  }
+  return { t, lock, unlock: () => other.query('ROLLBACK') }
 }
 
 /** Short, and with it all that a statement may wait. */
 const lease = '3s'
 
-test.each(['owner', 'lease'] as const)(
+test.concurrent.for(['owner', 'lease'] as const)(
   '%s: one that was published is settled when it is free, the others are settled before',
-  async (reader) => {
+  async (reader, context) => {
+    const { t, lock, unlock } = await world(context)
     await t.enqueue(Array.from({ length: 8 }, (_, n) => Placed({ n })))
     let locked = false
     const to = {
@@ -49,16 +46,17 @@ test.each(['owner', 'lease'] as const)(
     await published(7)
     await t.enqueue(Placed({ n: 8 }))
     await published(8)
-    await other.query('ROLLBACK')
+    await unlock()
     await published(9)
     // Under leases its own has run out meanwhile: it is published once more.
     if (reader === 'owner') expect(t.sink.messages.filter((message) => number(message) === 3)).toHaveLength(1)
   },
 )
 
-test.each(['owner', 'lease'] as const)(
+test.concurrent.for(['owner', 'lease'] as const)(
   '%s: a settlement waits for the lock, not for the limit of a statement',
-  async (reader) => {
+  async (reader, context) => {
+    const { t, lock } = await world(context)
     await t.enqueue(Placed({ n: 1 }))
     const session = (await outboxSource(t.outbox, { reader, wake: false }).open(new AbortController().signal))!
     try {
@@ -72,7 +70,8 @@ test.each(['owner', 'lease'] as const)(
   },
 )
 
-test('owner: one that is to wait behind a dead one of its key keeps nobody waiting', async () => {
+test.concurrent('owner: one that is to wait behind a dead one of its key keeps nobody waiting', async (context) => {
+  const { t, lock } = await world(context)
   t.sink.fail({ where: (message) => number(message) === 1, error: new Reject('no') })
   await t.enqueue(Placed({ n: 1 }, { key: 'a' }))
   await untilEmpty(t.relay())
@@ -89,7 +88,8 @@ test('owner: one that is to wait behind a dead one of its key keeps nobody waiti
   }
 })
 
-test('lease: the leases of all others are renewed', async () => {
+test.concurrent('lease: the leases of all others are renewed', async (context) => {
+  const { t, lock } = await world(context)
   await t.enqueue([1, 2, 3].map((n) => Placed({ n })))
   const session = (await outboxSource(t.outbox, { reader: 'lease', wake: false, lease }).open(
     new AbortController().signal,

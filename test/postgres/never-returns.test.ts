@@ -165,9 +165,9 @@ describe.skipIf(without('postgres')).each(['pg', 'pg without its socket', 'postg
       await locker.query('ROLLBACK')
       expect(await fails(sqlOf(leaked).query('INSERT INTO things VALUES (2)'))).toMatchObject({
         code: 'TRANSACTION_ENDED',
-        message: expect.stringContaining('told to give up'),
+        message: expect.stringContaining('its signal was aborted'),
       })
-      expect(warnings.filter((text) => text.includes('told to give up'))).toHaveLength(1)
+      expect(warnings.filter((text) => text.includes('abort of its signal'))).toHaveLength(1)
     })
 
     test('a message that another is handling is not charged for the wait', async () => {

@@ -50,6 +50,14 @@ describe.each(READERS)('%s: a row that cannot be read costs only itself', (reade
   })
 })
 
+test.each(READERS)('%s: a time at which no clock has ever been costs nothing at all', async (reader) => {
+  await t.enqueue(numbered(1, 4))
+  await t.pool.query(`UPDATE outbox SET created_at = CASE payload ->> 'n' WHEN '2' THEN '-infinity'::timestamptz
+    WHEN '3' THEN 'infinity' ELSE created_at END`)
+  await untilEmpty(t.relay({ reader }))
+  expect(t.sink.messages.map(number).sort()).toEqual([1, 2, 3, 4])
+})
+
 test('later events of its key wait behind a row that cannot be read', async () => {
   await t.enqueue([...numbered(1, 3, 'a'), ...numbered(4, 5, 'b')])
   await t.pool.query(`UPDATE outbox SET attributes = 'null' WHERE payload ->> 'n' = '2'`)

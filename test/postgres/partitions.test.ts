@@ -124,7 +124,7 @@ describe.each(KINDS)('partitions on %s', (kind: Kind) => {
       )
       const careless = new PostgresOutboxAdmin(t.db, t.names)
       for (const call of ['clean', 'maintain'] as const) {
-        await expect(careless[call]()).rejects.toThrow(/outbox has an archive, and this cleaner was not told of it/)
+        await expect(careless[call]()).rejects.toThrow(/outbox has an archive, and this cleaner was not given it/)
       }
       const keeper = new PostgresOutboxAdmin(t.db, t.names, { archive })
       expect(await keeper.maintain()).toBe(0)

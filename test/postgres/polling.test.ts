@@ -59,8 +59,8 @@ function watched(inTurn = false): OutboxReader {
     reader(options) {
       const reader = t.outbox.reader(options)
       return {
-        async share() {
-          return (await reader.share()).map((source) => {
+        async assignment() {
+          return (await reader.assignment()).map((source) => {
             if (!sources.has(source)) sources.set(source, watch(source))
             return sources.get(source)!
           })

@@ -4,7 +4,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { InProcessBroker } from '../../src/brokers/in-process/index.ts'
 import { type Clock, systemClock } from '../../src/core/index.ts'
 import { Router, RoutingRelay, transactional } from '../../src/index.ts'
-import { Relay, type RelayOptions } from '../../src/outbox/relay.ts'
+import { Relay } from '../../src/outbox/relay.ts'
+import type { RelayOptions } from '../../src/outbox/relay-options.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { recordTelemetry, runScript } from '../../src/testing/index.ts'
 import { until } from './faults/support.ts'
@@ -50,9 +51,11 @@ const needs = (count: number) => ({
 
 describe.each(['pg', 'postgres.js'] as const)('a pool of %s', (driver) => {
   describe.each(['owner', 'lease'] as const)('for a relay that reads as %s', (reader) => {
-    test.each([1, 2, 3])('of %i is refused at start, with the number that is needed', async (max) => {
-      await expect(relayOf({ from: pools[driver](max), reader }).start()).rejects.toMatchObject(needs(4))
-      await expect(relayOf({ from: pools[driver](max), reader }).runOnce()).rejects.toMatchObject(needs(4))
+    test('of 1, 2 or 3 is refused at start, with the number that is needed', async () => {
+      for (const max of [1, 2, 3]) {
+        await expect(relayOf({ from: pools[driver](max), reader }).start()).rejects.toMatchObject(needs(4))
+        await expect(relayOf({ from: pools[driver](max), reader }).runOnce()).rejects.toMatchObject(needs(4))
+      }
     })
 
     test.each([
@@ -63,7 +66,8 @@ describe.each(['pg', 'postgres.js'] as const)('a pool of %s', (driver) => {
       const relay = relayOf({ from: pools[driver](max), reader, wake, poll: '50ms' })
       await relay.start()
       const shared = () => telemetry.of('task.ran').filter(({ task }) => task.endsWith(': shares')).length
-      for (let n = 1; n <= 5; n++) {
+      // Until its lease would have run out.
+      for (let n = 1; n <= 3; n++) {
         await t.enqueue(Placed({ n }))
         await t.sink.arrived(n)
         await until(
@@ -134,7 +138,7 @@ test.each(['owner', 'lease'] as const)(
   async (reader) => {
     const pool = pgPool(4)
     const telemetry = recordTelemetry(['flow.lost', 'task.failed', 'task.ran'])
-    const relay = relayOf({ from: postgres({ pool }).outbox, reader, lease: 1500, poll: '50ms', maxPoll: '50ms' })
+    const relay = relayOf({ from: postgres({ pool }).outbox, reader, lease: 900, poll: '50ms', maxPoll: '50ms' })
     await relay.start()
     await t.enqueue(Placed({ n: 1 }))
     await t.sink.arrived(1)
@@ -147,7 +151,7 @@ test.each(['owner', 'lease'] as const)(
     const ran = () => telemetry.of('task.ran').length
     const before = ran()
     await until(
-      () => ran() > before + 12,
+      () => ran() > before + 8,
       20_000,
       () => `${ran() - before} renewals and heartbeats`,
     )

@@ -5,12 +5,15 @@ import { type Clock, Reject, Unavailable } from '../../src/index.ts'
 import { type Postgres, postgres } from '../../src/postgres/index.ts'
 import {
   type AnySaga,
+  decide,
+  evolve,
   type SagaClient,
   type SagaDatabase,
   SagaRunner,
   type SagaRunnerOptions,
   saga,
 } from '../../src/saga/index.ts'
+import { begun } from '../../src/saga/state.ts'
 import { describeWith, type FreshDatabase, freshDatabase } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
 
@@ -41,7 +44,7 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
         if (/^WITH saga AS/.test(text) || text === 'COMMIT') writes.push(text.slice(0, 40))
         if (/^WITH now AS/.test(text))
           answer.then(
-            (result) => result.rowCount && writes.push('claim'),
+            ({ rows }) => rows.some(({ saga }) => saga != null) && writes.push('claim'),
             () => {},
           )
         return answer
@@ -226,7 +229,53 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
       expect(await clientOf(runner, one).run({})).toMatchObject({ a: 2 })
       expect(performance.now() - began).toBeLessThan(8000)
       await runner.stop()
+      // Two that others have: one of them is silent, the other's claim has half an hour left by the server's clock.
+      const silent = await claimedByAnother(one, 0)
+      const alive = await claimedByAnother(one, 1_800_000)
+      expect(await runner.runOnce()).toMatchObject({ taken: 1 })
+      expect(await db.sagas.load(undefined, silent)).toMatchObject({ runner: undefined, currentStep: 'pause' })
+      expect(await db.sagas.load(undefined, alive)).toMatchObject({ version: 1, takeovers: 0 })
+      await runner.stop()
     }
+  })
+
+  /** As another process would, which then says nothing for `lease` milliseconds. */
+  async function claimedByAnother(one: AnySaga, lease: number): Promise<string> {
+    const id = uuidv7()
+    const state = decide(one.steps, begun(id, one.name), { type: 'begin' }).reduce(evolve, begun(id, one.name))
+    const about = { type: one.name, definition: one.definition, aggregate: undefined, tenant: undefined }
+    const made = { id, ...about, traceparent: undefined, input: '{}', state, wakeIn: lease, runner: uuidv7() }
+    await db.sagas.insert(undefined, made)
+    return id
+  }
+
+  test('a plan that was made while the table was small is made anew: writes go by the index when it has grown', async () => {
+    const own = new pg.Pool({ connectionString: database.url, max: 4 })
+    const small = postgres({ pool: own, sagas: { table: 'small' }, outbox: { table: 'o3' }, inbox: { table: 'i3' } })
+    await small.migrate()
+    // Looked at by nobody else meanwhile: with numbers of its own the server would plan all statements anew.
+    await own.query('ALTER TABLE small SET (autovacuum_enabled = false)')
+    // An empty table that was looked at: the planner takes it for empty, and reads all of it.
+    await own.query('VACUUM (ANALYZE) small')
+    const one = three()
+    const runner = await new SagaRunner({ store: small, sagas: [one] }).start()
+    for (let i = 0; i < 360; i++) await runner.client(one).run({ n: i })
+    await runner.stop()
+    const connections = await Promise.all(Array.from({ length: own.totalCount }, () => own.connect()))
+    const plans: string[] = []
+    for (const connection of connections) {
+      const { rows } = await connection.query(
+        `SELECT name FROM pg_prepared_statements WHERE statement ~ '^WITH saga AS .\\s*UPDATE "small".*planned anew'`,
+      )
+      for (const { name } of rows) {
+        const explained = await connection.query(`EXPLAIN EXECUTE "${name}" (${Array(14).fill('NULL').join(', ')})`)
+        plans.push(explained.rows.map((row) => row['QUERY PLAN']).join('\n'))
+      }
+      connection.release()
+    }
+    await own.end()
+    expect(plans).not.toEqual([])
+    for (const plan of plans) expect(plan).toContain('Index Scan using small_pkey')
   })
 
   test('two claims and the runner racing a thousand times: one of them has it, and the rest change nothing', async () => {
@@ -247,7 +296,7 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
             output: undefined,
             executed: false,
           }
-          const step = { ...first, attempts: 0, spent: 0, undos: 0, error: undefined }
+          const step = { ...first, attempts: 0, spent: 0, undos: 0, sends: 0, error: undefined }
           const about = {
             type: 'race',
             definition: own,
@@ -255,7 +304,14 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
             tenant: undefined,
             traceparent: undefined,
           }
-          const made = { id, ...about, input: '{}', state: { id, ...state, steps: [step] }, wakeIn: 0, runner }
+          const made = {
+            id,
+            ...about,
+            input: '{}',
+            state: { id, type: 'race', ...state, steps: [step] },
+            wakeIn: 0,
+            runner,
+          }
           await db.sagas.insert(undefined, made)
           const claim = () =>
             db.sagas.claim({ definitions: [own], count: 1, takeovers: 1, runner: uuidv7(), lease: 60_000 })
@@ -276,23 +332,5 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
     }
     expect(kept).toBeGreaterThan(0)
     expect(kept).toBeLessThan(1000)
-  })
-
-  test('migrate() makes the tables only where sagas are asked for, under names of one’s own; down() keeps what is alive', async () => {
-    expect(() => postgres({ pool }).sagas).toThrow(/sagas: true/)
-    const named = postgres({
-      pool,
-      sagas: { table: 'flows', steps: 'flow_steps' },
-      outbox: { table: 'o2' },
-      inbox: { table: 'i2' },
-    })
-    expect(await named.migrate()).toContainEqual({ table: 'flows', from: 0, to: 1 })
-    const one = three()
-    const runner = await new SagaRunner({ store: named, sagas: [one] }).start()
-    expect(await runner.client(one).run({ n: 1 })).toMatchObject({ c: 3 })
-    await runner.stop()
-    await named.withTransaction((tx) => runner.client(one).start(tx, { n: 1 }))
-    await expect(named.migrations.down()).rejects.toThrow(/1 sagas that have not ended/)
-    await named.migrations.down({ discard: 'pending' })
   })
 })

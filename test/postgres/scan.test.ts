@@ -59,7 +59,7 @@ test('what is given back while a take reads is not overtaken by what that take f
   const [one, two] = (await scan.take({ count: 2, bytes: 1e6 }, false)).deliveries
   expect([one, two].map((delivery) => number(delivery!.message))).toEqual([1, 2])
   await t.enqueue([third!])
-  // On its way to the server, it takes the second for being in hand; it is not, and the first has failed, when it reads.
+  // On its way to the server, it takes the second for unsettled; it is not, and the first has failed, when it reads.
   before = async () => {
     before = () => {}
     scan.settled(two!, RELEASE)

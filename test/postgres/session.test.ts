@@ -17,7 +17,7 @@ afterEach(() => t.end())
 const READERS = ['owner', 'lease'] as const
 const at = (n: number) => Placed({ n })
 
-/** A lease so short that three of them pass in a test, and yet long enough for a busy machine. */
+/** A lease so short that two of them pass in a test, and yet long enough for a busy machine. */
 const LEASE = 1500
 const IDLE = { poll: '1h', maxPoll: '1h' } as const
 
@@ -54,7 +54,7 @@ describe.each(READERS)('a session of a relay that reads as %s', (reader) => {
     const telemetry = recordTelemetry(['flow.opened', 'flow.lost', 'warning'])
     const out: string[] = []
     const to = async ({ id }: Message) => {
-      if (out.push(id) === 1) await renewed(9)
+      if (out.push(id) === 1) await renewed(6)
     }
     // One at a time, and more than it takes ahead: it has no room, so it does not go idle meanwhile.
     const one = { batch: 1, maxBatch: 1, concurrency: 1 }
@@ -79,7 +79,7 @@ describe.each(READERS)('a session of a relay that reads as %s', (reader) => {
     const relay = t.relay({ reader, lease: LEASE, ...IDLE })
     await relay.start()
     await flagIsUp()
-    await renewed(9)
+    await renewed(6)
     await t.enqueue(at(1))
     await t.sink.arrived(1)
     await relay.stop()
@@ -116,8 +116,8 @@ describe.each(READERS)('a session of a relay that reads as %s', (reader) => {
     const began = Date.now()
     proxy.blackHole()
     await telemetry.next('flow.lost', undefined, 10_000)
-    // A renewal is sent within a third of the lease, and waited for at least a second.
-    expect(Date.now() - began).toBeLessThan(LEASE + 1500)
+    // A renewal is sent within a third of the lease, and waited for at least a second; the rest is for a busy machine.
+    expect(Date.now() - began).toBeLessThan(LEASE + 3000)
     await until(
       async () => (await t.pool.query(FLAGS)).rows.length === 0,
       15_000,

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Cleaner, Relay, WaybillError } from '../../src/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { collector, recordTelemetry } from '../../src/testing/index.ts'
+import { scale } from '../support/scale.ts'
 import { until } from './faults/support.ts'
 import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
 
@@ -13,34 +14,49 @@ beforeEach(async () => {
 })
 afterEach(() => t.end())
 
+type Settings = Readonly<Record<string, string>>
+
 /** A role's settings, here those of the database: for all connections that are opened from now on. */
-async function set(name: string, value: string): Promise<pg.Pool> {
-  await t.pool.query(`ALTER DATABASE ${t.database.name} SET ${name} = '${value}'`)
+async function set(settings: Settings): Promise<pg.Pool> {
+  for (const [name, value] of Object.entries(settings)) {
+    await t.pool.query(`ALTER DATABASE ${t.database.name} SET ${name} = '${value}'`)
+  }
   const pool = new pg.Pool({ connectionString: t.database.url, max: 10 })
   pool.on('error', () => {})
   return pool
 }
 
-const SETTINGS = [
-  ['statement_timeout', '100ms'],
-  ['lock_timeout', '50ms'],
-  ['idle_in_transaction_session_timeout', '100ms'],
-  ['idle_session_timeout', '150ms'],
-  ['transaction_timeout', '150ms'],
-  ['DateStyle', 'German, DMY'],
-  ['TimeZone', 'Pacific/Chatham'],
-  ['IntervalStyle', 'sql_standard'],
-  ['bytea_output', 'escape'],
-  ['extra_float_digits', '-15'],
-  ['standard_conforming_strings', 'off'],
-  ['default_transaction_isolation', 'serializable'],
-  ['default_transaction_isolation', 'repeatable read'],
-  ['default_transaction_deferrable', 'on'],
-] as const
+const LIMITS: Settings = {
+  statement_timeout: '100ms',
+  lock_timeout: '50ms',
+  idle_in_transaction_session_timeout: '100ms',
+  idle_session_timeout: '150ms',
+  transaction_timeout: '150ms',
+}
+const FORMATS: Settings = {
+  DateStyle: 'German, DMY',
+  TimeZone: 'Pacific/Chatham',
+  IntervalStyle: 'sql_standard',
+  bytea_output: 'escape',
+  extra_float_digits: '-15',
+  standard_conforming_strings: 'off',
+}
+const ISOLATION: Settings = { default_transaction_isolation: 'serializable', default_transaction_deferrable: 'on' }
+const EACH: Settings = { ...LIMITS, ...FORMATS, ...ISOLATION }
+/** All of a kind at once; each by itself too where there is time. */
+const SETTINGS: readonly (readonly [name: string, settings: Settings])[] = [
+  ['all limits', LIMITS],
+  ['all formats', FORMATS],
+  ['serializable and deferrable', ISOLATION],
+  ['repeatable read', { default_transaction_isolation: 'repeatable read' }],
+  ...Object.entries(scale({ test: {}, full: EACH, torture: EACH })).map(
+    ([name, value]) => [`${name} = ${value}`, { [name]: value }] as const,
+  ),
+]
 
 describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) => {
-  test.each(SETTINGS)('works where %s is %s for its role', async (name, value) => {
-    const pool = await set(name, value)
+  test.each(SETTINGS)('works where these are set for its role: %s', async (_, settings) => {
+    const pool = await set(settings)
     const db = postgres({ pool })
     const sink = collector()
     const telemetry = recordTelemetry(['flow.lost', 'warning'])
@@ -49,7 +65,6 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
       to: sink,
       reader,
       retry: { attempts: 2, backoff: { min: 0, jitter: 0 } },
-
       poll: '1h',
       maxPoll: '1h',
       lease: 900,
@@ -111,7 +126,7 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
   })
 
   test('says at start that a session is read-only', async () => {
-    const pool = await set('default_transaction_read_only', 'on')
+    const pool = await set({ default_transaction_read_only: 'on' })
     const relay = new Relay({ from: postgres({ pool }).outbox, to: t.sink, reader })
     await expect(relay.start()).rejects.toMatchObject({ code: 'READ_ONLY' })
     await relay.stop()
@@ -119,7 +134,7 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
   })
 
   test('with an empty search_path finds a table that is named with its schema, and says so of one that is not', async () => {
-    const pool = await set('search_path', '')
+    const pool = await set({ search_path: '' })
     const without = new Relay({ from: postgres({ pool }).outbox, to: t.sink, reader })
     await expect(without.start()).rejects.toBeInstanceOf(WaybillError)
     await without.stop()
@@ -133,7 +148,7 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
   })
 
   test('takes fewer at once where the server gives the statement up', async () => {
-    // Each row that a take looks at costs 5 ms, and a third of the lease is a second: a hundred fit, not a thousand.
+    // Each row that a take looks at costs 5 ms, and a third of the lease is a second: a hundred fit, not three hundred.
     const role = `slow_${t.database.name}`
     await t.pool.query(`CREATE ROLE ${role} LOGIN`)
     await t.pool.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`)
@@ -145,7 +160,7 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
         END IF;
         RETURN true;
       END $$`)
-    await t.enqueue(Array.from({ length: 600 }, (_, n) => Placed({ n })))
+    await t.enqueue(Array.from({ length: 300 }, (_, n) => Placed({ n })))
     await t.pool.query('ALTER TABLE outbox ENABLE ROW LEVEL SECURITY')
     await t.pool.query('CREATE POLICY slowly ON outbox USING (slow())')
     const url = new URL(t.database.url)
@@ -156,17 +171,17 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
       from: postgres({ pool }).outbox,
       to: t.sink,
       reader,
-      batch: 600,
+      batch: 300,
       lease: 3000,
       outage: { min: 10, max: 10, jitter: 0 },
     })
     await relay.start()
     await until(
-      () => t.sink.messages.length === 600,
+      () => t.sink.messages.length === 300,
       30_000,
       () => `${t.sink.messages.length} have arrived`,
     )
-    await until(async () => (await t.states())['published'] === 600)
+    await until(async () => (await t.states())['published'] === 300)
     await relay.stop()
     telemetry.stop()
     await pool.end()

@@ -51,7 +51,7 @@ test('a row that is given back is found again, though scans begin behind it by n
   for (const count of [1000, 100, 100, 100]) await take(count)
   await session.settle([[first[7]!, { kind: 'release' }]])
   expect(numbers(await take(1))).toEqual([7])
-  // The same while a scan is under way, which takes it for being in hand.
+  // The same while a scan is under way, which takes it for unsettled.
   const scanning = take(1)
   await session.settle([[first[8]!, { kind: 'release' }]])
   expect(numbers(await scanning)).toEqual([2300])
@@ -84,7 +84,7 @@ test('what is given back behind one that failed is held with it; the rest is rea
   await session.close()
 })
 
-test('what lies before, between and behind runs in hand comes in order', async () => {
+test('what lies before, between and behind unsettled runs comes in order', async () => {
   await t.enqueue(Array.from({ length: 12 }, (_, i) => Placed({ n: i })))
   const session = (await outboxSource(t.outbox, { reader: 'owner' }).open(new AbortController().signal))!
   const take = async (count: number) => await session.take({ count, bytes: 1e9 }, session.lost)
@@ -95,7 +95,7 @@ test('what lies before, between and behind runs in hand comes in order', async (
   await session.close()
 })
 
-test('a take that fails half-way has nothing in hand: the next one finds all of it', async () => {
+test('a take that fails half-way has taken nothing: the next one finds all of it', async () => {
   const source = outboxSource(t.outbox, { reader: 'owner', wake: false, lease: '1h' })
   const session = (await source.open(new AbortController().signal))!
   const take = () => session.take({ count: 10, bytes: 1e6 }, session.lost)

@@ -62,7 +62,7 @@ describe.each(drivers)('unit of work on $name', ({ open }) => {
     expect(await names()).toEqual(['a', 'b'])
   })
 
-  test('an inner failure dooms the whole, even when it is caught', async () => {
+  test('an inner failure rolls back the whole, even when it is caught', async () => {
     const inner = new Error('inner')
     const work = unit.withTransaction(async () => {
       await add('a')

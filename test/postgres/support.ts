@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { event, type Message } from '../../src/index.ts'
-import { Relay, type RelayOptions } from '../../src/outbox/relay.ts'
+import { Relay } from '../../src/outbox/relay.ts'
+import type { RelayOptions } from '../../src/outbox/relay-options.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { collector } from '../../src/testing/index.ts'
 import { type FreshDatabase, freshDatabase } from '../support/services.ts'

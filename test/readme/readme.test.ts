@@ -1,21 +1,29 @@
-import { rmSync, writeFileSync } from 'node:fs'
+import { readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { freePort } from '../../scripts/services/ports.ts'
 import { redisStreams } from '../../src/brokers/redis-streams/index.ts'
 import { runScript } from '../../src/testing/index.ts'
+import { dropQueues } from '../brokers/rabbitmq/support.ts'
 import { ioredis } from '../brokers/redis-streams/support.ts'
 import { message, NEVER } from '../brokers/support.ts'
 import { admin, eventually, standalone } from '../support/redis-topologies.ts'
-import { describeWith } from '../support/services.ts'
-import { node, read, samples, temporaryFolder } from './support.ts'
+import { describeWith, freshDatabase, service } from '../support/services.ts'
+import { node, read, root, samples, temporaryFolder } from './support.ts'
 
-const PAGES = [
-  'README.md',
-  'docs/guides/postgres.md',
-  'docs/guides/pipes.md',
-  'docs/guides/engine.md',
-  'docs/guides/sagas.md',
+/** Guides by task whose samples print what stands below them, without a server. */
+const PRINTING = ['events', 'handlers', 'inbox', 'errors', 'order', 'delays', 'testing', 'projections']
+/** The other guides by task. What is left is by server: a broker, a store, tests, adapters. */
+const TASKS = [
+  ...PRINTING,
+  ...['service', 'outbox', 'dead-letters', 'routing', 'stuck', 'upgrading', 'sizing', 'status', 'watching', 'settings'],
+  ...['sagas', 'saga-requests', 'saga-operations', 'broker-projections', 'read-your-writes', 'pipes', 'engine'],
 ]
+const PRINTS = /```ts\n((?:(?!```).)*)```\n\n```\n(.*?)```/gs
+/** One file in six parts: whoever writes an adapter types it along. */
+const LONGER: Readonly<Record<string, true>> = { 'write-an-adapter.md': true }
+const SHOP = `shop-${process.pid}`
 const folder = temporaryFolder()
 afterAll(() => rmSync(folder, { recursive: true }))
 
@@ -28,6 +36,42 @@ test('the first sample prints what stands below it', { timeout: 170_000 }, async
   expect(await node('--import', 'tsx', join(folder, 'first.mts'))).toEqual({ code: 0, output, errors: '' })
 })
 
+test.each(PRINTING)('the samples of %s print what stands below them', { timeout: 170_000 }, async (page) => {
+  const printing = [...read(`docs/guides/${page}.md`).matchAll(PRINTS)]
+  expect(printing.length).toBeGreaterThan(0)
+  for (const [index, [, code, output]] of printing.entries()) {
+    const file = join(folder, `${page}-${index}.mts`)
+    writeFileSync(file, code!)
+    // A sample may fail on purpose, and is told so.
+    const errors = expect.stringMatching(/^(waybill:message\.retrying .*\n)*$/)
+    expect(await node('--import', 'tsx', file)).toEqual({ code: 0, output, errors })
+  }
+})
+
+test('every sample of a guide by task is run', () => {
+  const tests = ['readme', 'task-samples', 'saga-samples', 'other-samples'].map((name) =>
+    read(`test/readme/${name}.test.ts`),
+  )
+  for (const page of TASKS) {
+    const printing = [...read(`docs/guides/${page}.md`).matchAll(PRINTS)].map(([, code]) => code)
+    const run = samples(`docs/guides/${page}.md`).map((code, index) => {
+      if (PRINTING.includes(page) && printing.includes(code)) return 'prints'
+      const [played, first] = [
+        new RegExp(`play(Until)?\\('${page}', ${index + 1}\\b`),
+        `samples('docs/guides/${page}.md')`,
+      ]
+      return tests.some((text) => played.test(text) || (index === 0 && text.includes(first)))
+    })
+    expect({ page, run }).toEqual({ page, run: run.map((one) => one || true) })
+  }
+})
+
+test('no guide is longer than 120 lines, nor the README than 220', () => {
+  const guides = readdirSync(join(root, 'docs/guides')).filter((name) => !(name in LONGER))
+  for (const page of guides) expect(read(`docs/guides/${page}`).split('\n').length, page).toBeLessThanOrEqual(121)
+  expect(read('README.md').split('\n').length).toBeLessThanOrEqual(221)
+})
+
 test('the saga sample prints what stands below it', { timeout: 170_000 }, async () => {
   const section = read('README.md').split('### A saga')[1]!
   const [, code, output] = /```ts\n(.*?)```\n\n```\n(.*?)```/s.exec(section)!
@@ -35,10 +79,27 @@ test('the saga sample prints what stands below it', { timeout: 170_000 }, async 
   expect(await node('--import', 'tsx', join(folder, 'saga.mts'))).toEqual({ code: 0, output, errors: '' })
 })
 
+test('the sample of watching answers Prometheus', { timeout: 120_000 }, async () => {
+  const [code] = samples('docs/guides/watching.md')
+  const port = await freePort()
+  writeFileSync(join(folder, 'watching.mts'), code!.replace('9464', String(port)))
+  const child = runScript({ script: join(folder, 'watching.mts') })
+  try {
+    const text = await eventually('it is scraped', async () => {
+      const response = await fetch(`http://127.0.0.1:${port}/metrics`).catch(() => undefined)
+      return response?.text()
+    })
+    expect(text).toContain('# TYPE outbox_dispatch_total counter')
+  } finally {
+    child.kill('SIGKILL')
+    await child.finished
+  }
+})
+
 describeWith(['redis'], 'the sample on Redis alone', () => {
   test('handles an order, hands on what it returned, and ends at a SIGTERM', { timeout: 120_000 }, async () => {
     const server = await standalone()
-    const [code] = samples('README.md').filter((sample) => sample.includes('redisStreams({ client })'))
+    const [code] = samples('docs/guides/redis.md')
     writeFileSync(join(folder, 'redis.mts'), code!)
     const child = runScript({ script: join(folder, 'redis.mts'), env: { REDIS_URL: server.url } })
     const streams = redisStreams({ client: ioredis(server.url) })
@@ -51,52 +112,39 @@ describeWith(['redis'], 'the sample on Redis alone', () => {
   })
 })
 
-/** What samples use of those before them. */
-const BEFORE: Record<string, string> = {
-  pool: "import type pg from 'pg'\ndeclare const pool: pg.Pool",
-  db: "import type { Postgres } from 'waybill/postgres'\nimport type { PoolClient } from 'pg'\ndeclare const db: Postgres<PoolClient>",
-  OrderPlaced:
-    "import { event as define } from 'waybill'\nconst OrderPlaced = define<{ orderId: string; total: number }>('order.placed')",
-  consumer: "import type { Consumer } from 'waybill'\ndeclare const consumer: Consumer",
-  relay: "import type { Relay } from 'waybill'\ndeclare const relay: Relay",
-  broker: "import type { Publisher } from 'waybill'\ndeclare const broker: Publisher",
-  admin: "import type { OutboxAdmin } from 'waybill'\ndeclare const admin: OutboxAdmin",
-  client: "import type { PoolClient as Client } from 'pg'\ndeclare const client: Client",
-  stock:
-    'declare const stock: { reserve(order: object, key: string): Promise<number>; release(key: string): Promise<void> }',
-  pay: 'declare const pay: { charge(total: number, key: string): Promise<object>; refund(...keys: string[]): Promise<void>; find(key: string): Promise<object | undefined> }',
-  confirm: 'declare function confirm(tx: object, id: string): Promise<void>',
-  reopen: 'declare function reopen(tx: object, id: string): Promise<void>',
-  finish: 'declare function finish(tx: object, id: string, status: string): Promise<void>',
-  Services: 'declare class Services { mustAddUp(status: string): void }',
-  define: "declare function define(services: object): import('waybill/saga').AnySaga",
-  fulfilment: "declare const fulfilment: import('waybill/saga').AnySaga",
-  url: 'declare const url: string',
-  id: 'declare const id: string',
-  since: 'declare const since: Date',
-  until: 'declare const until: Date',
-}
-
-describe('every sample is right by its types', () => {
-  test.each(PAGES)('of %s', { timeout: 170_000 }, async (page) => {
-    const files = samples(page).map((code, index) => {
-      const missing = Object.keys(BEFORE).filter((name) => {
-        const used = new RegExp(`(?<![.\\w'])${name}(?![\\w':])`).test(code)
-        const made = new RegExp(`(const|let|function|class) \\{? ?${name}\\b|import .*\\b${name}\\b`).test(code)
-        return used && !made
+describeWith(['postgres', 'rabbitmq'], 'the service of the guide', () => {
+  test('takes an order, sends its invoice through RabbitMQ, and ends at a SIGTERM', { timeout: 120_000 }, async () => {
+    const { url, drop } = await freshDatabase()
+    const [code] = samples('docs/guides/service.md')
+    // A queue of its own: the server is shared.
+    const own = code!.replaceAll(`'shop'`, `'${SHOP}'`).replaceAll(`queue: 'billing'`, `queue: '${SHOP}.billing'`)
+    writeFileSync(join(folder, 'service.mts'), own)
+    const port = await freePort()
+    const env = { DATABASE_URL: url, RABBITMQ_URL: service('rabbitmq').url, PORT: String(port) }
+    const child = runScript({ script: join(folder, 'service.mts'), env })
+    const pool = new pg.Pool({ connectionString: url })
+    try {
+      const id = await eventually('an order is taken', async () => {
+        const response = await fetch(`http://127.0.0.1:${port}`, { method: 'POST' }).catch(() => undefined)
+        return response?.status === 201 ? response.text() : false
       })
-      const file = join(folder, `${page.replace(/\W/g, '-')}-${index}.mts`)
-      writeFileSync(file, `${missing.map((name) => BEFORE[name]).join('\n')}\n${code}\nexport {}\n`)
-      return file
-    })
-    const settings = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2022']
-    const checked = await node('node_modules/typescript/bin/tsc', ...settings, '--types', 'node', ...files)
-    expect(checked.output).toBe('')
+      await eventually('its invoice is written', async () => {
+        const { rows } = await pool.query('SELECT total FROM invoices WHERE order_id = $1', [id])
+        return rows.length === 1 && rows[0].total === 30
+      })
+      child.kill('SIGTERM')
+      expect(await child.finished).toMatchObject({ code: 0 })
+    } finally {
+      child.kill('SIGKILL')
+      await pool.end()
+      await dropQueues(service('rabbitmq').url, `${SHOP}.billing`)
+      await drop()
+    }
   })
 })
 
-describe('what the README says of options', () => {
-  const table = (title: string) => read('README.md').split(title)[1]!.split('\n\n`')[0]!
+describe('what docs/options.md says', () => {
+  const table = (title: string) => read('docs/options.md').split(title)[1]!.split('\n\n`')[0]!
   const named = (text: string) =>
     [...text.matchAll(/^\| (.*?) \|/gm)].flatMap(([, cell]) =>
       [...cell!.matchAll(/`([\w.]+)`/g)].map(([, name]) => name!),
@@ -114,7 +162,7 @@ describe('what the README says of options', () => {
   })
 
   test('every option of a relay is there, but for those of tests', () => {
-    const [, list] = /const RELAY_OPTIONS: [^=]* = \{(.*?)\}/s.exec(read('src/outbox/relay.ts'))!
+    const [, list] = /const RELAY_OPTIONS: [^=]* = \{(.*?)\}/s.exec(read('src/outbox/relay-options.ts'))!
     const known = [...list!.matchAll(/(\w+): true/g)].flatMap(([, name]) =>
       name === 'retry' ? ['attempts', 'backoff', 'deadKey'].map((option) => `retry.${option}`) : [name!],
     )
@@ -126,6 +174,6 @@ describe('what the README says of options', () => {
 })
 
 test('what the claims name exists', () => {
-  const claims = read('README.md').split('| claim | shown by |')[1]!.split('\n\n')[0]!
-  expect(claims.match(/\(test\/[\w/.-]+\.test\.ts\)/g)!.length).toBeGreaterThan(12)
+  const claims = read('docs/promises.md').split('| claim | shown by |')[1]!.split('\n\n')[0]!
+  expect(claims.match(/\(\.\.\/test\/[\w/.-]+\.test\.ts\)/g)!.length).toBeGreaterThan(12)
 })

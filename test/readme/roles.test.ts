@@ -12,7 +12,7 @@ const ROLES = ['shop_writer', 'shop_relay', 'shop_consumer', 'shop_operator'] as
 
 /** The blocks of SQL that grant something, in the order of the guide. */
 function grantsOfGuide(): string[] {
-  const blocks = [...read('docs/guides/postgres.md').matchAll(/```sql\n(.*?)```/gs)].map(([, text]) => text!)
+  const blocks = [...read('docs/guides/postgres-setup.md').matchAll(/```sql\n(.*?)```/gs)].map(([, text]) => text!)
   return blocks.filter((text) => text.includes('GRANT '))
 }
 

@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { classify } from '../../src/core/index.ts'
 import { redisOf } from '../../src/drivers/redis/recognise.ts'
 import type { RedisClient } from '../../src/drivers/redis/redis.ts'
-import { MOST_TOGETHER, Together } from '../../src/redis/call-batcher.ts'
+import { CALL_LIMIT, CallBatcher } from '../../src/redis/call-batcher.ts'
 import { redisOutbox } from '../../src/redis/index.ts'
 import { faultProxy, recordTelemetry } from '../../src/testing/index.ts'
 import { sample } from '../../src/testing/outbox-probe.ts'
@@ -40,7 +40,7 @@ describe('what goes together', () => {
   /** Answers each with itself; `calls` are what went in one. */
   function echo(fail: (items: readonly number[]) => boolean = () => false) {
     const calls: (readonly number[])[] = []
-    const together = new Together<number, number>(async (items) => {
+    const together = new CallBatcher<number, number>(async (items) => {
       calls.push(items)
       if (fail(items)) throw new Error(`call ${calls.length}`)
       return items
@@ -53,7 +53,7 @@ describe('what goes together', () => {
     expect(await Promise.all([1, 2, 3].map((n) => together.ask(n, 1, itself)))).toEqual([1, 2, 3])
     expect(await together.ask(4, 1, itself)).toBe(4)
     expect(calls).toEqual([[1, 2, 3], [4]])
-    const stuck = new Together<number, number>(() => new Promise(() => {}))
+    const stuck = new CallBatcher<number, number>(() => new Promise(() => {}))
     const never = stuck.ask(1, 1, itself)
     await new Promise(setImmediate)
     expect(await Promise.race([never, echo().together.ask(2, 1, itself)])).toBe(2)
@@ -63,7 +63,7 @@ describe('what goes together', () => {
     const line = { calls: 0 }
     const calls: (readonly number[])[] = []
     const answer: (() => void)[] = []
-    const together = new Together<number, number>((items) => {
+    const together = new CallBatcher<number, number>((items) => {
       calls.push(items)
       return new Promise((resolve) => {
         answer.push(() => resolve(items))
@@ -94,7 +94,7 @@ describe('what goes together', () => {
 
   test('a call is bounded by count and by bytes; what is larger goes alone', async () => {
     const { together, calls } = echo()
-    const { count, bytes } = MOST_TOGETHER
+    const { count, bytes } = CALL_LIMIT
     await Promise.all(Array.from({ length: 2 * count + 1 }, (_, n) => together.ask(n, 1, itself)))
     expect(calls.map(({ length }) => length)).toEqual([count, count, 1])
     calls.length = 0
@@ -105,11 +105,11 @@ describe('what goes together', () => {
 
   test('a call that fails is that of those in it', async () => {
     const { together } = echo((items) => items.includes(0))
-    const asked = Array.from({ length: MOST_TOGETHER.count + 2 }, (_, n) => together.ask(n, 1, itself))
+    const asked = Array.from({ length: CALL_LIMIT.count + 2 }, (_, n) => together.ask(n, 1, itself))
     const ended = await Promise.allSettled(asked)
-    expect(ended.slice(0, MOST_TOGETHER.count).every(({ status }) => status === 'rejected')).toBe(true)
-    expect(ended.slice(MOST_TOGETHER.count)).toEqual(
-      [64, 65].map((value) => ({ status: 'fulfilled', value: value - 64 + MOST_TOGETHER.count })),
+    expect(ended.slice(0, CALL_LIMIT.count).every(({ status }) => status === 'rejected')).toBe(true)
+    expect(ended.slice(CALL_LIMIT.count)).toEqual(
+      [64, 65].map((value) => ({ status: 'fulfilled', value: value - 64 + CALL_LIMIT.count })),
     )
   })
 })
@@ -209,7 +209,7 @@ for (const server of ['redis', 'redis6']) {
         const db = storeOf(client)
         await db.withTransaction(async (tx) => tx.set(db.key('warm'), 1))
         calls.length = 0
-        const large = 'x'.repeat(MOST_TOGETHER.bytes)
+        const large = 'x'.repeat(CALL_LIMIT.bytes)
         await Promise.all(
           Array.from({ length: 200 }, (_, n) =>
             db.withTransaction(async (tx) => {
@@ -218,8 +218,8 @@ for (const server of ['redis', 'redis6']) {
             }),
           ),
         )
-        // One key each, and two of the large one.
-        expect(calls.map(({ keys }) => keys)).toEqual([64, 36, 2, 64, 35])
+        // One key each, and two of the large one; and in each call the one that never exists.
+        expect(calls.map(({ keys }) => keys)).toEqual([65, 37, 3, 65, 36])
         expect(await look.scard(db.key('set'))).toBe(200)
         expect(await look.strlen(db.key('large'))).toBe(large.length)
       })
@@ -275,11 +275,11 @@ for (const server of ['redis', 'redis6']) {
         const ids = await Promise.all(events.map((event) => outbox.enqueueAlone(event)))
         told.stop()
         expect(ids).toEqual(events.map(({ id }) => id))
-        expect(calls.map(({ args }) => args / 5)).toEqual([MOST_TOGETHER.count, 100 - MOST_TOGETHER.count])
+        expect(calls.map(({ args }) => args / 5)).toEqual([CALL_LIMIT.count, 100 - CALL_LIMIT.count])
         const sums = told.of('outbox.enqueued').map(({ count, duplicates }) => [count, duplicates])
         expect(sums).toEqual([
-          [MOST_TOGETHER.count - 1, 1],
-          [100 - MOST_TOGETHER.count, 0],
+          [CALL_LIMIT.count - 1, 1],
+          [100 - CALL_LIMIT.count, 0],
         ])
         const listed = await outbox.admin.list({ key: 'k3' })
         expect(listed.map(({ eventId }) => eventId).sort()).toEqual(

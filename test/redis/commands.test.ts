@@ -84,7 +84,6 @@ const ELSEWHERE: Record<string, { times: number; are: string[] }> = {
   'redis/lua/commit.lua': { times: 1, are: [] },
   'redis/unit.ts': { times: 1, are: [] },
   'redis/lua/outbox-repair.lua': { times: 1, are: ['HSCAN', 'ZSCAN'] },
-  'brokers/redis-streams/dead-letters.ts': { times: 1, are: ['xrange'] },
   'brokers/redis-streams/pull.ts': { times: 1, are: ['xreadgroup'] },
   'drivers/redis/checks.ts': { times: 2, are: ['exists', 'config', 'command'] },
   'drivers/redis/wait.ts': { times: 1, are: ['evalsha', 'eval', 'wait'] },

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { event, type Message } from '../../src/core/index.ts'
 import { Cleaner, type OutboxReader, Relay } from '../../src/outbox/index.ts'
 import { type DueOptions, dueEventId, redisDue } from '../../src/redis/index.ts'
-import { recordTelemetry } from '../../src/testing/index.ts'
+import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 import { describeWith, service } from '../support/services.ts'
 import { outboxOn, shardedOn } from './outbox-support.ts'
 import { ioredis, keysOf, reader, until } from './support.ts'
@@ -174,6 +174,61 @@ for (const server of ['redis', 'redis6']) {
       })
       await relay.stop()
       expect((await due.find()).map(({ id }) => id)).toEqual(['t3'])
+    })
+
+    test('an intent whose event the outbox refuses stands in nobody’s way: told once, tried again now and then', async () => {
+      const outbox = shardedOn(() => ioredis(url()), 2)
+      const due = redisDue({ outbox })
+      const ids = ['big', 'none', 'elsewhere', ...Array.from({ length: 10 }, (_, n) => `t${n}`)]
+      for (const [n, id] of ids.entries()) await due.record({ id, at: ago(100 - n) })
+      const other = ids.find((id) => outbox.shards.of(id) !== outbox.shards.of('elsewhere'))!
+      let mended = false
+      const clock = new FakeClock()
+      const worker = due.worker({
+        batch: 2,
+        clock,
+        event: ({ id }): Message => {
+          if (mended || !['big', 'none', 'elsewhere'].includes(id)) return TicketExpired({ ticket: id })
+          if (id === 'big') return TicketExpired({ ticket: 1n as unknown as string })
+          if (id === 'none') return undefined as unknown as Message
+          return TicketExpired({ ticket: id }, { key: other })
+        },
+      })
+      const seen = recordTelemetry(['warning'])
+      expect(await worker.runOnce()).toMatchObject({ enqueued: 10, failed: 3 })
+      mended = true
+      // Not at once: it is not in the way meanwhile.
+      expect(await worker.runOnce()).toMatchObject({ enqueued: 0, failed: 3 })
+      await clock.advance(1000)
+      expect(await worker.runOnce()).toMatchObject({ enqueued: 3, failed: 0 })
+      seen.stop()
+      expect(
+        seen
+          .of('warning')
+          .map(({ message }) => message.split(' cannot')[0])
+          .sort(),
+      ).toEqual(['intent "big"', 'intent "elsewhere"', 'intent "none"'])
+    })
+
+    test('an event that is never made holds up nobody longer than 30 s, and is told', async () => {
+      const { due } = setup()
+      for (const [n, id] of ['stuck', 'a', 'b'].entries()) await due.record({ id, at: ago(100 - n) })
+      const clock = new FakeClock()
+      let asked = false
+      const worker = due.worker({
+        clock,
+        event: ({ id }) => {
+          asked ||= id === 'stuck'
+          return id === 'stuck' ? new Promise<never>(() => {}) : TicketExpired({ ticket: id })
+        },
+      })
+      const seen = recordTelemetry(['warning'])
+      const round = worker.runOnce()
+      await until('it waits for it', () => asked)
+      await clock.advance(30_000)
+      expect(await round).toMatchObject({ enqueued: 2, failed: 1 })
+      seen.stop()
+      expect(seen.of('warning')).toMatchObject([{ message: expect.stringMatching(/"stuck".*within 30000 ms/) }])
     })
 
     test('many workers do each intent once', async () => {

@@ -18,7 +18,7 @@ const BEGINNINGS: Record<string, (db: Store) => Promise<unknown>> = {
   'the script outbox': (db) => redisOutbox({ on: [db] }).enqueueAlone(sample(1)),
   async 'a relay'(db) {
     const reader = redisOutbox({ on: [db] }).reader({ ...READER, attempts: 25, clock: systemClock })
-    const [source] = await reader.share()
+    const [source] = await reader.assignment()
     const session = await source!.open(new AbortController().signal)
     await session!.close()
   },
@@ -72,10 +72,10 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
 
     test('maxmemory-policy: a warning that names what of a store it deletes', async () => {
       expect(await having(alone, 'maxmemory-policy', 'allkeys-lru', () => warnings(alone))).toEqual([
-        expect.stringMatching(/allkeys-lru: .*marks of the inbox, events of the outbox .*set noeviction/),
+        expect.stringMatching(/allkeys-lru: .*claims of the inbox, events of the outbox .*set noeviction/),
       ])
       expect(await having(alone, 'maxmemory-policy', 'volatile-ttl', () => warnings(alone))).toEqual([
-        expect.stringMatching(/volatile-ttl: .*marks of the inbox, .*handled again; set noeviction/),
+        expect.stringMatching(/volatile-ttl: .*claims of the inbox, .*handled again; set noeviction/),
       ])
     })
 

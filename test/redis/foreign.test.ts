@@ -44,7 +44,7 @@ describe.concurrent('a server that takes connections and says nothing', () => {
     const db = storeOf(client(`redis://127.0.0.1:${(server.address() as AddressInfo).port}`), { timeout: '1s' })
     const work = db.withTransaction(async (tx) => tx.set(db.key('n'), 1))
     const error = await work.catch((reason: unknown) => reason)
-    expect(String(error)).toContain('cannot connect to Redis: Redis has not answered within 5000 ms')
+    expect(String(error)).toContain('cannot connect to Redis: Redis has not responded within 5000 ms')
     expect(classify(error)).toBe('down')
     for (const socket of sockets) socket.destroy()
     await new Promise((resolve) => server.close(resolve))

@@ -175,7 +175,7 @@ for (const server of ['redis', 'redis6']) {
       const db = storeOf(ioredis(url))
       await look().rpush(db.key('inbox:["billing","/shop","1"]'), 'x')
       const error = await db.withTransaction((tx) => db.inbox.receive(tx, key('1'))).catch((caught: unknown) => caught)
-      expect(error).toMatchObject({ code: 'WRONG_KEY_TYPE', message: expect.stringMatching(/no mark of ours/) })
+      expect(error).toMatchObject({ code: 'WRONG_KEY_TYPE', message: expect.stringMatching(/no claim of ours/) })
       expect(classify(error)).toBe('permanent')
       expect(await db.withTransaction((tx) => db.inbox.receive(tx, key('2')))).toBe('new')
       await look().set(db.key('inbox:["billing","/shop","3"]'), 'what somebody wrote')

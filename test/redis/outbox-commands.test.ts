@@ -37,7 +37,7 @@ describeWith(['redis'], 'the outbox, as the server hears it', () => {
     await outbox.enqueueAlone([...samples(3, { key: 'a' }), ...samples(2)])
     const signal = new AbortController().signal
     const options = { shards: 1, lease: 60_000, deletes: true, wake: true, attempts: 25, clock: systemClock } as const
-    const [source] = await outbox.reader({ reader: 'auto', deadKey: 'continue', ...options }).share()
+    const [source] = await outbox.reader({ reader: 'auto', deadKey: 'continue', ...options }).assignment()
     const session = await source!.open(signal)
     const taken = await session!.take({ count: 10, bytes: 1e6 }, signal)
     await session!.extend!(taken)

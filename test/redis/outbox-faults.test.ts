@@ -116,7 +116,7 @@ for (const version of servers) {
       const { outbox, db } = outboxOn(ioredis(service(version).url))
       await outbox.enqueueAlone(samples(3))
       const never = new AbortController().signal
-      const session = async (lease: number) => (await outbox.reader({ ...READER, lease }).share())[0]!.open(never)
+      const session = async (lease: number) => (await outbox.reader({ ...READER, lease }).assignment())[0]!.open(never)
       const [zombie, next] = [await session(150), await session(60_000)]
       const taken = await zombie!.take({ count: 3, bytes: 1e6 }, never)
       const again: (typeof taken)[number][] = []
@@ -213,7 +213,7 @@ for (const version of servers) {
         // It has seen every script: what gets lost is then the answer to it, not to the question whether it is known.
         await direct.enqueueAlone(samples(1))
         const never = new AbortController().signal
-        const session = await (await direct.reader({ ...READER, deletes: true }).share())[0]!.open(never)
+        const session = await (await direct.reader({ ...READER, deletes: true }).assignment())[0]!.open(never)
         const taken = await session!.take({ count: 1, bytes: 1e6 }, never)
         await session!.settle(taken.map((delivery) => [delivery, { kind: 'done' }]))
         await session!.close()
@@ -236,16 +236,16 @@ for (const version of servers) {
         expect(await direct.admin.list()).toHaveLength(4)
       })
 
-      test('claim: what was claimed without a hearer comes again when its lease has ended', async () => {
+      test('claim: what was claimed without a hearer is taken back at once, uncharged', async () => {
         const { proxy, outbox, direct } = await cut()
         await using _ = proxy
         const events = samples(2)
         await direct.enqueueAlone(events)
         const never = new AbortController().signal
-        const session = await (await outbox.reader({ ...READER, lease: 4000 }).share())[0]!.open(never)
-        proxy.halfOpen('downstream')
+        const session = await (await outbox.reader({ ...READER, lease: 60_000 }).assignment())[0]!.open(never)
+        const cutOff = proxy.cutAfter(1, 'downstream')
         await expect(session!.take({ count: 5, bytes: 1e6 }, never)).rejects.toThrow()
-        await proxy.restore()
+        expect(await cutOff).toBe(true)
         expect((await direct.admin.stats()).states.leased.count).toBe(2)
         const again: string[] = []
         await until('they come again', async () => {
@@ -253,6 +253,7 @@ for (const version of servers) {
           const taken = await session!.take({ count: 5, bytes: 1e6 }, never).catch(() => [])
           expect(await session!.settle(taken.map((delivery) => [delivery, { kind: 'done' }]))).toBe(0)
           again.push(...taken.map(({ message }) => message.id))
+          expect(taken.filter(({ attempts }) => attempts > 0)).toEqual([])
           return again.length === 2
         })
         expect(again.sort()).toEqual(events.map(({ id }) => id).sort())
@@ -264,7 +265,7 @@ for (const version of servers) {
         await using _ = proxy
         await direct.enqueueAlone(samples(3))
         const never = new AbortController().signal
-        const session = await (await outbox.reader({ ...READER, lease: 6000 }).share())[0]!.open(never)
+        const session = await (await outbox.reader({ ...READER, lease: 6000 }).assignment())[0]!.open(never)
         const taken = await session!.take({ count: 5, bytes: 1e6 }, never)
         const batch = taken.map((delivery) => [delivery, { kind: 'done' }] as const)
         proxy.halfOpen('downstream')

@@ -45,10 +45,9 @@ export function outboxConformance(name: string, client: () => object): void {
       close: () => db.stop(),
     }
   }
-  // They wait for time to pass, each with a store of its own.
   const run = (title: string, suite: Suite) =>
-    describe(title, { concurrent: true }, () => {
-      runSuite(suite)
+    describe(title, () => {
+      runSuite(suite, { concurrent: true })
     })
   run('outbox store', outboxStoreSuite({ name, features: { refusesPool: true }, create }))
   run('outbox reader', outboxReaderSuite({ name, features: { lease: true, order: true, wakes: true }, create }))

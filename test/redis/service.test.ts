@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import { beforeAll, expect, test } from 'vitest'
 import { type RedisStreamsBroker, redisStreams } from '../../src/brokers/redis-streams/index.ts'
 import { fromStructured, toStructured } from '../../src/cloudevents/index.ts'
@@ -5,10 +6,12 @@ import { encodeData, event, type RawMessage } from '../../src/core/index.ts'
 import { OK, type Publisher, setTopic, topicOf } from '../../src/flow/index.ts'
 import { Relay } from '../../src/outbox/index.ts'
 import { type RedisStore, type RedisTx, redisFromContext } from '../../src/redis/index.ts'
-import { Router, timeout } from '../../src/router/index.ts'
+import { Engine, Router, timeout } from '../../src/router/index.ts'
 import { inbox, outbox, transaction, transactional } from '../../src/store/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
+import { listening } from '../support/listening.ts'
 import { describeWith, service } from '../support/services.ts'
+import { Placed as Billed, billing } from './billing.ts'
 import { ioredis, keysOf, reader, storeOf, until } from './support.ts'
 
 const Placed = event<{ n: number; fail?: string }>('order.placed')
@@ -28,8 +31,8 @@ for (const server of ['redis', 'redis6']) {
     const look = () => reader(url)
 
     /** A service and its streams, with names of its own. */
-    const made = (options: Parameters<typeof storeOf>[1] = {}) => {
-      const db = storeOf(ioredis(url), options)
+    const made = (options: Parameters<typeof storeOf>[1] = {}, client: object = ioredis(url)) => {
+      const db = storeOf(client, options)
       const streams = redisStreams({ client: ioredis(url) })
       const stream = db.key('orders')
       const source = (more: object = {}) =>
@@ -38,7 +41,7 @@ for (const server of ['redis', 'redis6']) {
       const settled = async () => {
         const [stats] = await source().stats()
         // Nothing is known of it before there is a group.
-        return stats!.length > 0 && stats!.lag + stats!.inHand + stats!.waiting === 0
+        return stats!.length > 0 && stats!.lag + stats!.unsettled + stats!.waiting === 0
       }
       const end = async () => {
         await publisher.close!()
@@ -97,6 +100,113 @@ for (const server of ['redis', 'redis6']) {
       expect(await look().xlen(db.outbox.stream)).toBe(0)
       const [group] = (await look().xinfo('GROUPS', db.outbox.stream)) as unknown[][]
       expect(group).toContain('outbox-forwarder')
+      await end()
+    })
+
+    test('a handler that imports no driver: written in its unit of work on Redis, and unchanged elsewhere', async () => {
+      const source = readFileSync(new URL('./billing.ts', import.meta.url), 'utf8')
+      expect(source.match(/from '.*'/g)).toEqual(["from '../../src/core/index.ts'"])
+      const { client: heard, said } = listening(ioredis(url))
+      const { db, source: orders, publisher, settled, end } = made({}, heard)
+      const client = look()
+      const totals = { add: async (n: number) => redisFromContext(client).incrby(db.key('total'), n) }
+      let seenInside: unknown
+      const handler = billing(totals)
+      const router = new Router('billing').use(transactional(db)).on(Billed, async (message) => {
+        const output = await handler(message)
+        said.splice(0)
+        seenInside = [await client.exists(db.key('total')), await client.exists(db.outbox.stream)]
+        return output
+      })
+      const { got, to } = gathering()
+      await publisher.publish([encodeData(Billed({ n: 4 }))], NEVER)
+      const consumer = await router.consume(orders(), { to }).start()
+      await until('it is settled', settled)
+      await consumer.stop()
+      // Queued until the handler had succeeded; what it returned is in the outbox, and nowhere else.
+      expect([seenInside, await client.get(db.key('total')), await client.xlen(db.outbox.stream)]).toEqual([
+        [0, 0],
+        '4',
+        1,
+      ])
+      // Business commands, the mark and outputs: one call to the server.
+      expect(said.map(([name]) => name)).toEqual(['commit'])
+      expect(got).toEqual([])
+      let total = 0
+      const inMemory = {
+        add: async (n: number) => {
+          total += n
+        },
+      }
+      await billing(inMemory)({ data: { n: 4 } })
+      expect(total).toBe(4)
+      await end()
+    })
+
+    test('marks are kept for 24 hours by default, and their key may be made of the whole message', async () => {
+      const { db, source, publisher, settled, end } = made()
+      const router = new Router('billing')
+        .use(transactional(db, { key: ({ extensions }) => String(extensions['orderkey']) }))
+        .on(Placed, async (_, { tx }) => tx.incr(db.key('total')))
+      const twice = ['a', 'b'].map((id) =>
+        Placed({ n: 1 }, { id, source: '/shop' }).with({ extensions: { orderkey: 'o1' } }),
+      )
+      await publisher.publish(twice.map(encodeData), NEVER)
+      const consumer = await router.consume(source()).start()
+      await until('both are settled', settled)
+      await consumer.stop()
+      expect(await look().get(db.key('total'))).toBe('1')
+      const [mark, ...others] = (await keysOf(look(), db.tag)).filter((key) => key.includes(':inbox:'))
+      expect(others).toEqual([])
+      const left = await look().pttl(mark!)
+      expect(left).toBeGreaterThan(24 * 3_600_000 - 60_000)
+      expect(left).toBeLessThanOrEqual(24 * 3_600_000)
+      await end()
+    })
+
+    test('an engine over the outbox stream: handled or passed through, acked when it has arrived, and then removed', async () => {
+      const { db, streams, end } = made()
+      await db.withTransaction(async (tx) => {
+        await db.outbox.enqueue(tx, [Invoiced({ n: 1 }, { id: 'i1' }), Mailed({ n: 2 }, { id: 'm2' })])
+      })
+      const router = new Router('bridge')
+        .on(Invoiced, ({ data }) => Mailed({ n: data.n + 10 }))
+        .on(Mailed, async () => {})
+      const { got, to } = gathering()
+      let refused = 0
+      const engine = new Engine('bridge', { router }).output('mails', to, { match: 'mail.*' })
+      engine.output('rest', async () => {
+        refused++
+        throw new Error('nobody takes it')
+      })
+      const quick = { retry: { backoff: { min: 10, max: 10, jitter: 0 } } }
+      await engine.input('outbox', streams.source({ ...db.outbox.forwarding, block: 20 }), quick)
+      await engine.start()
+      await until('all is handled and removed', async () => (await look().xlen(db.outbox.stream)) === 0)
+      expect(got.map(({ message }) => message.data)).toEqual([JSON.stringify({ n: 11 })])
+      await engine.stop()
+      // It is in the stream for as long as it has not arrived, and comes again when its destination failed.
+      const there: number[] = []
+      const late: Publisher = {
+        ...to,
+        async publish(messages, signal) {
+          there.push(await look().xlen(db.outbox.stream))
+          if (there.length === 1) throw new Error('not yet')
+          return to.publish(messages, signal)
+        },
+      }
+      const through = new Engine('through', { router: new Router('through') }).output('all', late)
+      const passing = { passThrough: true, ...quick }
+      await through.input('outbox', streams.source({ ...db.outbox.forwarding, block: 20 }), passing)
+      await through.start()
+      await db.withTransaction((tx) => db.outbox.enqueue(tx, Placed({ n: 3 }, { id: 'p3' }), { topic: 'orders' }))
+      await until('it has passed through', () =>
+        got.some(({ message, topic }) => message.id === 'p3' && topic === 'orders'),
+      )
+      await until('and is removed', async () => (await look().xlen(db.outbox.stream)) === 0)
+      await through.stop()
+      expect(there).toEqual([1, 1])
+      expect(refused).toBe(0)
       await end()
     })
 

@@ -2,7 +2,10 @@ import { Redis as IoRedis } from 'ioredis'
 import { createClient } from 'redis'
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from 'vitest'
 import { classify, Unavailable } from '../../src/core/index.ts'
-import { type RedisStore, type RedisTx, redis, redisFromContext } from '../../src/redis/index.ts'
+import { type RedisStore, type RedisTx, redis, redisDue, redisFromContext } from '../../src/redis/index.ts'
+import type { Outbox } from '../../src/store/store.ts'
+import { sample } from '../../src/testing/outbox-probe.ts'
+import { listening } from '../support/listening.ts'
 import { admin, replicated, standalone } from '../support/redis-topologies.ts'
 import { describeWith, service } from '../support/services.ts'
 import { freshTag, ioredis, keysOf, nodeRedis, reader, storeOf } from './support.ts'
@@ -44,6 +47,28 @@ for (const server of ['redis', 'redis6']) {
       expect(await look.pttl(key('text'))).toBeGreaterThan(50_000)
     })
 
+    test('all of it is one command to the server, when the function has returned; nothing when it throws', async () => {
+      const { client, said } = listening(ioredis(url))
+      const heard = storeOf(client)
+      await heard.withTransaction(async (tx) => tx.set(heard.key('first'), '1'))
+      said.splice(0)
+      const failing = heard.withTransaction(async (tx) => {
+        tx.set(heard.key('one-step'), 'dropped')
+        throw new Error('no')
+      })
+      await expect(failing).rejects.toThrow('no')
+      expect(said).toEqual([])
+      await heard.withTransaction(async (tx) => {
+        tx.set(heard.key('one-step'), 'a')
+        tx.append(heard.key('one-step'), 'b')
+        tx.sadd(heard.key('one-step-set'), 'm')
+        expect(await look.exists(heard.key('one-step'))).toBe(0)
+        expect(said).toEqual([])
+      })
+      expect(said.map(([name]) => name)).toEqual(['commit'])
+      expect([await look.get(heard.key('one-step')), await look.scard(heard.key('one-step-set'))]).toEqual(['ab', 1])
+    })
+
     test('queued commands answer nothing, in the types too', async () => {
       expectTypeOf<RedisTx['incr']>().returns.toEqualTypeOf<void>()
       expectTypeOf<RedisTx['command']>().returns.toEqualTypeOf<void>()
@@ -62,7 +87,7 @@ for (const server of ['redis', 'redis6']) {
       })
       await expect(failing).rejects.toMatchObject({
         code: 'WRONG_KEY_TYPE',
-        message: expect.stringMatching(/a hash is needed, and there is a list: nothing was written.*a-list"$/),
+        message: expect.stringMatching(/a hash is needed, and there is a list: nothing was written.*a-list" \[\w+\]$/),
       })
       expect(await look.exists(db.key('untouched'))).toBe(0)
     })
@@ -102,7 +127,7 @@ for (const server of ['redis', 'redis6']) {
       expect(error).toMatchObject({
         code: 'PARTLY_APPLIED',
         message: expect.stringMatching(
-          /^INCR, 2 of 3, failed after those before it were applied: ERR value is not .*word"$/,
+          /^INCR, 2 of 3, failed after those before it were applied: ERR value is not .*word" \[PARTLY_APPLIED\]$/,
         ),
       })
       expect(error.message).not.toContain('no number')
@@ -234,6 +259,70 @@ describeWith(['redis'], 'adapters', () => {
       await expect(redisFromContext(client).incr(key)).rejects.toThrow(/WRONGTYPE/)
     })
   }
+
+  test('node-redis: its prefix stands before every key, outside of a unit of work too', async () => {
+    const prefix = `${freshTag()}:`
+    const client = await createClient({ url: url(), keyPrefix: prefix } as object).connect()
+    clients.push(client)
+    const db = storeOf(client)
+    const [one, two] = [db.key('one'), db.key('two')]
+    await redisFromContext(client).mset(one, '1', two, '2')
+    await db.withTransaction(async () => redisFromContext(client).append(one, '!'))
+    const look = reader(url())
+    expect(await look.mget(`${prefix}${one}`, `${prefix}${two}`)).toEqual(['1!', '2'])
+    expect(await look.exists(one, two)).toBe(0)
+  })
+
+  test('a client of another server, or another database, is not taken for that of the unit of work', async () => {
+    const [here, elsewhere] = [ioredis(url()), ioredis(`${url()}/5`)]
+    clients.push(here, elsewhere)
+    const [db, other] = [storeOf(here), storeOf(elsewhere)]
+    const key = db.key('k')
+    await db.withTransaction(async () => {
+      await redisFromContext(elsewhere).set(key, 'there')
+      await other.withTransaction(async () => {
+        // The unit around that of the other server.
+        await redisFromContext(here).set(key, 'here')
+        await redisFromContext(elsewhere).append(other.key('k'), 'x')
+      })
+      expect(await reader(url()).exists(key)).toBe(0)
+    })
+    const found = new IoRedis(`${url()}/5`)
+    clients.push(found)
+    expect([await reader(url()).get(key), await found.get(key), await found.get(other.key('k'))]).toEqual([
+      'here',
+      'there',
+      'x',
+    ])
+    await found.del(key, other.key('k'))
+    const prefixed = new IoRedis(url(), { lazyConnect: true, keyPrefix: 'p:' })
+    clients.push(prefixed)
+    const wrong = db.withTransaction(async () => redisFromContext(prefixed).set(key, '1'))
+    await expect(wrong).rejects.toThrow(/keyPrefix/)
+  })
+
+  test('an outbox on another server refuses a unit of work: no relay would read there', async () => {
+    const [here, elsewhere] = [ioredis(url()), ioredis(`${url()}/5`)]
+    clients.push(here, elsewhere)
+    const tag = freshTag()
+    const db = storeOf(here, { tag })
+    const stored = storeOf(elsewhere, { tag, outbox: { kind: 'stored' } })
+    const streamed = storeOf(elsewhere, { tag })
+    for (const outbox of [stored.outbox, streamed.outbox] as Outbox<RedisTx>[]) {
+      const crossed = db.withTransaction(async (tx) => void (await outbox.enqueue(tx, [sample(1)])))
+      await expect(crossed).rejects.toMatchObject({
+        code: 'NOT_A_TRANSACTION',
+        message: expect.stringMatching(/another|on the same server/),
+      })
+    }
+    const due = db.withTransaction((tx) => redisDue({ outbox: stored.outbox }).record(tx, { id: 'i', at: new Date() }))
+    await expect(due).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
+    expect(await keysOf(reader(url()), tag)).toEqual([])
+    // The same server under the same settings, by another client.
+    const same = storeOf(ioredis(url()), { tag, outbox: { kind: 'stored' } })
+    await db.withTransaction(async (tx) => void (await same.outbox.enqueue(tx, sample(1))))
+    expect((await same.outbox.admin.stats()).states.ready.count).toBe(1)
+  })
 
   test('what outlives its unit writes at once, not into a unit that is over', async () => {
     const client = ioredis(url())

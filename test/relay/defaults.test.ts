@@ -42,7 +42,7 @@ class Recording implements OutboxReader {
   reader(options: ReaderOptions) {
     this.told = options
     return {
-      share: async () => {
+      assignment: async () => {
         this.shares.push(this.#clock.monotonic())
         return [this.#source]
       },

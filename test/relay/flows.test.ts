@@ -58,8 +58,8 @@ test('a relay that was run once reads on when it is started', async () => {
 const message = (): RawMessage => encodeData(Placed({ n: 1 }))
 
 /** An outbox whose shares the test decides. */
-function outboxOf(share: () => Promise<readonly Source[]>): RelayOptions['from'] {
-  return { name: 'shared', reader: () => ({ share, close: async () => {} }) } as never
+function outboxOf(assignment: () => Promise<readonly Source[]>): RelayOptions['from'] {
+  return { name: 'shared', reader: () => ({ assignment, close: async () => {} }) } as never
 }
 
 describe('a round', () => {
@@ -75,7 +75,7 @@ describe('a round', () => {
     await relay.stop()
   })
 
-  test('of one share that fails costs the others nothing', async () => {
+  test('of one part that fails costs the others nothing', async () => {
     const broken = scriptedSource<RawMessage>([[new Error('no table')]], { name: 'broken' })
     const whole = scriptedSource([[message()]], { name: 'whole' })
     const sink = collector()
@@ -87,21 +87,21 @@ describe('a round', () => {
 })
 
 describe('a relay that shares an outbox', () => {
-  test('says that it lives while what is in flight of a share that left takes its time', async () => {
+  test('says that it lives while what is in flight of a part that left takes its time', async () => {
     const clock = new FakeClock()
     const [stays, leaves] = [scriptedSource<RawMessage>([]), scriptedSource([[message()]])]
     const looks: number[] = []
     let mine: Source[] = [stays, leaves]
-    const share = async () => {
+    const assignment = async () => {
       looks.push(clock.monotonic())
       return mine
     }
     const publish = () => new Promise<never>(() => {})
     const to = { name: 'silent', features: {}, publish }
-    const relay = new Relay({ from: outboxOf(share), to, lease: '3s', grace: '10s', clock })
+    const relay = new Relay({ from: outboxOf(assignment), to, lease: '3s', grace: '10s', clock })
     await relay.start()
     await clock.advance(1500)
-    expect(leaves.inHand).toBe(1)
+    expect(leaves.unsettled).toBe(1)
     mine = [stays]
     await clock.advance(3000)
     // It comes back while its flow still drains: that one ends first.
@@ -119,8 +119,8 @@ describe('a relay that shares an outbox', () => {
     const clock = new FakeClock()
     const source = scriptedSource<RawMessage>([])
     let looks = 0
-    const share = () => (looks++ === 0 ? Promise.resolve([source]) : new Promise<never>(() => {}))
-    const relay = new Relay({ from: outboxOf(share), to: async () => {}, lease: '3s', clock })
+    const assignment = () => (looks++ === 0 ? Promise.resolve([source]) : new Promise<never>(() => {}))
+    const relay = new Relay({ from: outboxOf(assignment), to: async () => {}, lease: '3s', clock })
     await relay.start()
     await clock.advance(2000)
     expect(looks).toBe(2)

@@ -110,21 +110,25 @@ describe('shared acking', () => {
 
   test('acks after every part has, and the first nack settles at once', () => {
     const step = fc.record({ part: fc.nat(7), how: fc.constantFrom('ack', 'nack') })
-    const property = fc.property(fc.integer({ min: 1, max: 8 }), fc.array(step, { maxLength: 40 }), (count, steps) => {
-      const { made, acks } = whole()
-      const parts = sharedAcking(acks, count)
-      const settled = new Map<number, string>()
-      let expected: string | undefined
-      for (const { part, how } of steps.map((each) => ({ ...each, part: each.part % count }))) {
-        const fresh = !settled.has(part)
-        const answer = how === 'ack' ? parts[part]!.ack() : parts[part]!.nack(part)
-        expect(answer).toBe(fresh)
-        if (fresh) settled.set(part, how)
-        if (fresh && how === 'nack') expected ??= `nack ${part}`
-        if (settled.size === count && [...settled.values()].every((each) => each === 'ack')) expected ??= 'ack'
-        expect(made).toEqual(expected === undefined ? [] : [expected])
-      }
-    })
+    const property = fc.property(
+      fc.integer({ min: 1, max: 8 }),
+      fc.array(step, { maxLength: 40, size: 'max' }),
+      (count, steps) => {
+        const { made, acks } = whole()
+        const parts = sharedAcking(acks, count)
+        const settled = new Map<number, string>()
+        let expected: string | undefined
+        for (const { part, how } of steps.map((each) => ({ ...each, part: each.part % count }))) {
+          const fresh = !settled.has(part)
+          const answer = how === 'ack' ? parts[part]!.ack() : parts[part]!.nack(part)
+          expect(answer).toBe(fresh)
+          if (fresh) settled.set(part, how)
+          if (fresh && how === 'nack') expected ??= `nack ${part}`
+          if (settled.size === count && [...settled.values()].every((each) => each === 'ack')) expected ??= 'ack'
+          expect(made).toEqual(expected === undefined ? [] : [expected])
+        }
+      },
+    )
     fc.assert(property, { numRuns: 1000 })
   })
 

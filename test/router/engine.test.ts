@@ -56,9 +56,9 @@ describe('engine', () => {
       ({ settlement }) => 'error' in settlement && (settlement.error as Error).message,
     )
     expect(errors).toEqual([
-      'router e has no handler for "order.paid"',
-      'engine e: input in does not take "invoice.sent"',
-      'engine e: no output takes "invoice.sent"; add one whose match covers it',
+      'router e has no handler for "order.paid" [NO_HANDLER]',
+      'engine e: input in does not take "invoice.sent" [NO_HANDLER]',
+      'engine e: no output takes "invoice.sent"; add one whose match covers it [NO_OUTPUT]',
     ])
   })
 

@@ -127,7 +127,7 @@ describe('middleware', () => {
     ['transactional', transactional],
   ])('that was not called is refused at start: %s', (name, middleware) => {
     expect(() => new Router('r').use(middleware as never).freeze()).toThrow(
-      `middleware "${name}" answered an object in place of a handler; if it makes a middleware, call it: .use(${name}(…))`,
+      `middleware "${name}" returned an object in place of a handler; if it makes a middleware, call it: .use(${name}(…))`,
     )
   })
 })

@@ -1,10 +1,11 @@
-import { PGlite } from '@electric-sql/pglite'
+import type { PGlite } from '@electric-sql/pglite'
 import pg from 'pg'
 import { afterAll } from 'vitest'
 import { event, type Message, RoutingRelay, type RoutingRelayOptions } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { collector } from '../../src/testing/index.ts'
+import { freshPGlite } from '../support/pglite.ts'
 import { freshDatabase } from '../support/services.ts'
 import { BRANCHES, ROUTES } from './routes.ts'
 
@@ -24,7 +25,7 @@ const STORES = {
   },
   pglite: async () => {
     // One for all tests of a file: starting it takes seconds.
-    embedded ??= PGlite.create()
+    embedded ??= freshPGlite()
     const db = postgres({ pool: await embedded, outbox: { table: `outbox_${++made}`, branches: BRANCHES } })
     await db.migrate()
     return { db, end: async () => {} }

@@ -1,6 +1,8 @@
 import { afterEach, describe, expect, test } from 'vitest'
+import { uuidv7 } from '../../src/core/index.ts'
 import { Reject } from '../../src/index.ts'
-import { type AnySaga, done, notDone, type SagaClient, saga } from '../../src/saga/index.ts'
+import { type AnySaga, decide, done, evolve, notDone, type SagaClient, saga } from '../../src/saga/index.ts'
+import { begun } from '../../src/saga/state.ts'
 import { deferred, inMemory } from './support.ts'
 
 let world = inMemory()
@@ -25,6 +27,15 @@ async function cutOff(one: AnySaga) {
   round.catch(() => {})
   await world.clock.settle()
   return { id, round, runner }
+}
+
+/** As another process would, which then dies. */
+async function insert(one: AnySaga, wakeIn: number, runner: string | undefined) {
+  const id = uuidv7()
+  const state = decide(one.steps, begun(id, one.name), { type: 'begin' }).reduce(evolve, begun(id, one.name))
+  const about = { type: one.name, definition: one.definition, aggregate: undefined, tenant: undefined }
+  const made = { id, ...about, traceparent: undefined, input: '{}', state, wakeIn, runner }
+  await world.db.sagas.insert(undefined, made)
 }
 
 describe('takeover', () => {
@@ -146,6 +157,68 @@ describe('takeover', () => {
     first.resolve()
     await world.clock.advance(10_000)
     expect(log.filter((entry) => entry === 'quick')).toHaveLength(5)
+  })
+})
+
+describe('a runner that is at work', () => {
+  test('takes over what others left behind as soon as it is free, not at its next look', async () => {
+    const one = saga<{ slow?: boolean }>('left', { version: 1 }).step(
+      'a',
+      (c) => {
+        log.push(c.input.slow ? 'own' : 'left')
+        return c.input.slow ? world.clock.sleep(20_000) : 1
+      },
+      { timeout: '1h' },
+    )
+    const runner = await world.runner([one]).start()
+    // Nothing is there, and its pauses have grown: the next look is in nearly two minutes.
+    await world.clock.advance(610_000)
+    // Another process runs two of them and dies: nobody was told, since they were not due.
+    for (let i = 0; i < 2; i++) await insert(one, 4000, uuidv7())
+    const own = runner.client(one).run({ slow: true })
+    await world.clock.advance(19_000)
+    expect(log).toEqual(['own'])
+    await world.clock.advance(2000)
+    await own
+    await world.clock.advance(1000)
+    expect(log).toEqual(['own', 'left', 'left'])
+  })
+})
+
+describe('a runner that is idle', () => {
+  test('looks every two minutes at the latest, also when nobody tells it', async () => {
+    const one = saga('rare', { version: 1 }).step('a', () => void log.push('a'))
+    await world.runner([one]).start()
+    await world.clock.advance(30 * 60_000)
+    await insert(one, 121_000, undefined)
+    await world.clock.advance(120_000)
+    expect(log).toEqual([])
+    await world.clock.advance(1100)
+    expect(log).toEqual(['a'])
+  })
+})
+
+describe('a runner that nobody notifies', () => {
+  test('looks when what it gave back is due, not at its next look', async () => {
+    const sagas = new Proxy(world.db.sagas, {
+      get(store, name) {
+        const value: unknown = name === 'listen' ? undefined : Reflect.get(store, name, store)
+        return typeof value === 'function' ? value.bind(store) : value
+      },
+    })
+    const store = { sagas, withTransaction: world.db.withTransaction.bind(world.db) } as never
+    const times: number[] = []
+    const fails = () => {
+      times.push(world.clock.now())
+      if (times.length === 1) throw new Error('reset')
+    }
+    const one = saga('again', { version: 1 }).step('a', fails, { backoff: { min: '100ms', jitter: 0 } })
+    const runner = await world.runner([one], { store }).start()
+    await world.clock.advance(60_000)
+    const own = runner.client(one).run({})
+    await world.clock.advance(3000)
+    expect(times[1]! - times[0]!).toBe(100)
+    await world.soon(own)
   })
 })
 

@@ -228,7 +228,7 @@ describe('transactions, sleeps and the point of no return', () => {
       .thenState({ status: 'running', held: 'ship gave up behind the point of no return: reset' })
     given(whole, ...beyond)
       .when(unknown('ship', { spent: 3_600_000 }))
-      .thenState({ status: 'running' })
+      .thenState({ status: 'running', held: 'ship gave up behind the point of no return: reset' })
   })
 
   test('it cannot be compensated from there, and a retry of a refused step runs it again', () => {

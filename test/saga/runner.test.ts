@@ -221,6 +221,24 @@ describe('unknown', () => {
     expect([log, asked]).toEqual([['try'], 2])
   })
 
+  test('a check that takes longer than 5 s, or is refused itself, is asked again: the step is not run, and not refused', async () => {
+    const signals: AbortSignal[] = []
+    const check = (c: { signal: AbortSignal }) => {
+      signals.push(c.signal)
+      if (signals.length === 2) throw new Reject('no such order')
+      if (signals.length > 2) return 'found'
+      return new Promise((_, reject) => c.signal.addEventListener('abort', () => reject(c.signal.reason)))
+    }
+    const one = saga('checked', { version: 1 }).step('only', failing(9), { check, undo: does('undo') })
+    const runner = await started(one)
+    const began = world.clock.now()
+    expect(await world.soon(client(runner, one).run({}))).toEqual({ only: 'found' })
+    expect([log, signals.length]).toEqual([['try'], 3])
+    expect(signals[0]!.reason).toMatchObject({ code: 'TIMEOUT' })
+    // Three pauses, and the five seconds.
+    expect(Math.floor((world.clock.now() - began) / 1000)).toBe(5 + 1 + 2 + 4)
+  })
+
   test('a check that does not find it: it runs again', async () => {
     const one = saga('checked', { version: 1 }).step('only', failing(1), { check: () => void log.push('check') })
     const runner = await started(one)
@@ -413,10 +431,10 @@ describe('the other kinds of steps', () => {
         { undo: (_c, tx) => put(tx, 'reopened') },
       )
       .step('ship', () => Promise.reject(new Reject('no')))
-      .onEnd((c, tx) => put(tx, c.status))
+      .onEnd((c, tx) => put(tx, `${c.status}: ${c.reason}`))
     const runner = await started(one)
     await expect(world.soon(client(runner, one).run({}))).rejects.toThrow('no')
-    expect([tries, rows]).toEqual([2, ['confirmed', 'reopened', 'compensated']])
+    expect([tries, rows]).toEqual([2, ['confirmed', 'reopened', 'compensated: no']])
   })
 
   test('a sleep lasts as long as it says, and nobody holds it meanwhile', async () => {

@@ -39,7 +39,7 @@ test.skipIf(without('postgres'))('when one server cannot be had, the others are 
   const up = await services(['up', 'postgres', 'nats'], env)
   expect([up.code, up.all]).toEqual([
     1,
-    expect.stringContaining(`nats: nothing answers at WAYBILL_TEST_NATS_URL=${nowhere}`),
+    expect.stringContaining(`nats: nothing responds at WAYBILL_TEST_NATS_URL=${nowhere}`),
   ])
   const [postgres] = JSON.parse((await services(['status', '--json'], env)).out)
   expect(postgres).toMatchObject({ name: 'postgres', ready: true })

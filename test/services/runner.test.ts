@@ -41,7 +41,7 @@ test('names a server that cannot be had, the way to get it, and the way to go wi
   const args = [...sample, '--without', `postgres,${others}`]
   const { code, all, out } = await script('scripts/test.ts', args, nowhere).ended
   expect(code).toBe(1)
-  expect(all).toContain('postgres15: nothing answers at WAYBILL_TEST_POSTGRES15_URL=postgres://postgres@127.0.0.1:1')
+  expect(all).toContain('postgres15: nothing responds at WAYBILL_TEST_POSTGRES15_URL=postgres://postgres@127.0.0.1:1')
   expect(all).toContain('to get it: apt-get install postgresql-15')
   expect(all).toContain('to go without: --without postgres15')
   expect(out.trimEnd().split('\n').at(-1)).toBe('0 passed, 1 failed')

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { chmod, mkdtemp, rm, symlink } from 'node:fs/promises'
+import { chmod, cp, mkdtemp, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -20,10 +20,10 @@ export interface Script {
   ended: Promise<Ended>
 }
 
-/** Runs one of the repository's scripts as people do, in a process of its own. */
-export function script(path: string, args: string[], env: Record<string, string> = {}): Script {
+/** Runs one of the repository's scripts as people do, in a process of its own; `folder` is the clone. */
+export function script(path: string, args: string[], env: Record<string, string> = {}, folder = home): Script {
   const child = spawn(process.execPath, ['--import', 'tsx', path, ...args], {
-    cwd: home,
+    cwd: folder,
     env: { ...process.env, NO_COLOR: '1', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
@@ -56,5 +56,13 @@ export async function temporaryDir(): Promise<string> {
 export async function ownCache(): Promise<string> {
   const dir = await temporaryDir()
   for (const part of ['npm', 'clusters', 'debian']) await symlink(join(cacheDir(), part), join(dir, part))
+  return dir
+}
+
+/** Another clone of this repository, as far as its scripts need it. */
+export async function otherClone(): Promise<string> {
+  const dir = await temporaryDir()
+  for (const part of ['scripts', 'package.json']) await cp(join(home, part), join(dir, part), { recursive: true })
+  await symlink(join(home, 'node_modules'), join(dir, 'node_modules'))
   return dir
 }

@@ -113,7 +113,7 @@ export async function freshDatabase(on: string | Service = 'postgres'): Promise<
     name,
     url: withDatabase(server.url, name),
     through: (other) => withDatabase(service(other).url, name),
-    drop: () => administer(server.url, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`),
+    drop: () => administer(server.url, farewell(name), `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`),
   }
 }
 
@@ -123,11 +123,24 @@ function withDatabase(url: string, name: string): string {
   return target.href
 }
 
-async function administer(url: string, sql: string): Promise<void> {
+/**
+ * Waits up to two seconds until everybody has left the database. The `end()` of a pool settles before the
+ * server has seen its clients go; a client that is thrown out meanwhile raises an error nobody listens for.
+ */
+const farewell = (name: string) => `
+  DO $$ BEGIN
+    FOR i IN 1..40 LOOP
+      PERFORM pg_stat_clear_snapshot();
+      EXIT WHEN NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = '${name}' AND backend_type = 'client backend');
+      PERFORM pg_sleep(0.05);
+    END LOOP;
+  END $$`
+
+async function administer(url: string, ...statements: string[]): Promise<void> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   try {
-    await client.query(sql)
+    for (const sql of statements) await client.query(sql)
   } finally {
     await client.end()
   }

@@ -105,7 +105,7 @@ describe('scripted source', () => {
       ['b', 24],
       ['c', 0],
     ])
-    expect([from.opened, from.closed, from.inHand]).toEqual([1, 1, 0])
+    expect([from.opened, from.closed, from.unsettled]).toEqual([1, 1, 0])
   })
 
   test('gives no more than was asked for', async () => {
@@ -113,7 +113,7 @@ describe('scripted source', () => {
     const session = (await from.open(signal))!
     expect((await session.take({ count: 2, bytes: 1 }, signal)).length).toBe(2)
     expect((await session.take({ count: 2, bytes: 1 }, signal)).length).toBe(1)
-    expect(from.inHand).toBe(3)
+    expect(from.unsettled).toBe(3)
   })
 
   test('fails to open, to take and to settle as told, and can be lost', async () => {

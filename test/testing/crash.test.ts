@@ -89,8 +89,8 @@ describe('crash', () => {
   })
 
   test('a script that does not end is killed, and what it printed is told', async () => {
-    const running = runScript({ script, args: ['wait'], timeout: 4000 })
-    await expect(running.finished).rejects.toThrow(/has not ended; it printed: (.|\n)*waiting/)
+    const running = runScript({ script, args: ['hang'], timeout: 6000 })
+    await expect(running.finished).rejects.toThrow(/has not ended; it printed: (.|\n)*hanging/)
     expect(() => process.kill(running.pid, 0)).toThrow('ESRCH')
   })
 

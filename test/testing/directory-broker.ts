@@ -159,7 +159,7 @@ class DirectorySession implements Session<FileDelivery> {
     try {
       return fromStructured(await readFile(join(this.own, file)))
     } catch (error) {
-      await this.#bury(file, errorSummary(error))
+      await this.#deadLetter(file, errorSummary(error))
       return undefined
     }
   }
@@ -170,7 +170,7 @@ class DirectorySession implements Session<FileDelivery> {
     for (const [{ file }, settlement] of batch) {
       const path = join(this.own, file)
       let ours: boolean
-      if (settlement.kind === 'dead') ours = await this.#bury(file, settlement.reason)
+      if (settlement.kind === 'dead') ours = await this.#deadLetter(file, settlement.reason)
       else if (settlement.kind === 'done') ours = await removed(path)
       else ours = await moved(path, this.#at('waiting', file))
       // It is not in our folder any more: settled before, or another has taken over.
@@ -180,7 +180,7 @@ class DirectorySession implements Session<FileDelivery> {
   }
 
   /** The reason first: whoever dies in between leaves a reason without a letter, and not the other way round. */
-  async #bury(file: string, reason: string): Promise<boolean> {
+  async #deadLetter(file: string, reason: string): Promise<boolean> {
     await writeFile(this.#at('dead', `${file}.reason`), reason)
     return await moved(join(this.own, file), this.#at('dead', file))
   }

@@ -209,7 +209,8 @@ const faults: [what: string, notices: string, fault: Fault][] = [
   ],
 ]
 
-describe('broker suite', () => {
+// Each waits for what does not come, with a broker of its own.
+describe('broker suite', { concurrent: true }, () => {
   for (const [what, notices, fault] of faults) {
     test(`notices a broker that ${what}`, async () => {
       const found = brokerSuite(factory(fault)).find(({ name }) => name === notices)

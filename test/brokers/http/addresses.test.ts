@@ -29,11 +29,16 @@ const PRIVATE = [
     '2002:a9fe:a9fe::1',
     '::127.0.0.1',
     '2001::1',
+    '::ffff:0:127.0.0.1',
+    '::ffff:0:a9fe:a9fe',
   ],
+  // Documentation and segment routing, since 2024.
+  ...['3fff::1', '3fff:fff:ffff::1', '5f00::1', '100:0:0:1::1'],
 ]
 const PUBLIC = [
   ...['1.1.1.1', '8.8.8.8', '100.63.255.255', '100.128.0.1', '172.15.0.1', '172.32.0.1', '192.167.1.1', '169.253.1.1'],
   ...['2606:4700::1111', '2a00:1450::1', '::ffff:8.8.8.8', '64:ff9b::808:808', '2002:808:808::1'],
+  ...['::ffff:0:8.8.8.8', '4000::1', '5f01::1'],
 ]
 
 describe('addresses', () => {
@@ -188,7 +193,7 @@ describe('the guard of private networks', () => {
     await using site = await serve((_, response) => response.writeHead(307, { location: secret.url }).end())
     const to = sender(site.url)
     open.push(to)
-    expect((await to.publish([message()], NEVER))[0]!.kind).toBe('rejected')
+    expect((await to.publish([message()], NEVER))[0]!.kind).toBe('down')
     expect(inside).toBe(0)
   })
 })

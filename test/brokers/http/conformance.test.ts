@@ -1,6 +1,6 @@
 import { describe } from 'vitest'
 import { InProcessBroker } from '../../../src/brokers/in-process/index.ts'
-import type { RawMessage } from '../../../src/core/index.ts'
+import { Message, type RawMessage } from '../../../src/core/index.ts'
 import { checkOutcomes, Flow, type Publisher, type Source } from '../../../src/flow/index.ts'
 import { brokerSuite, type SuiteOptions } from '../../../src/testing/index.ts'
 import { runSuite } from '../../support/suite.ts'
@@ -86,6 +86,55 @@ for (const { name, keyed, mode, options } of kinds) {
     patience: 30_000,
   }
   describe(name, () => {
-    runSuite(brokerSuite(made, options), { timeout: 60_000 })
+    runSuite(brokerSuite(made, options), { timeout: 60_000, concurrent: true })
+  })
+}
+
+/**
+ * The other end: what publishes is the sender itself, and what it is answered comes when a queue has the message. The suite
+ * reads that queue, which is known to pass.
+ */
+async function createSender(mode: 'binary' | 'structured') {
+  const site = await serveReceiver({ maxMessages: 2000, timeout: '60s' })
+  const queue = new InProcessBroker()
+  const consumer = new Flow({
+    name: 'into the queue',
+    from: site.receiver,
+    step: {
+      size: 100,
+      ordered: true,
+      batch: async (deliveries) => await queue.publish(deliveries.map(({ message }) => message)),
+    },
+  })
+  // Groups are there before anything comes.
+  const groups = new Map(['a', 'b'].map((group) => [group, queue.source(group)]))
+  await consumer.start()
+  const http = sender(site.url, { mode, concurrency: 50, timeout: '60s' })
+  return {
+    publisher: http,
+    source: (group: string): Source => {
+      const inner = groups.get(group) ?? queue.source(group)
+      // It holds keys; but the sender does not keep their order.
+      return { name: inner.name, features: { redelivers: true }, open: (signal) => inner.open(signal) }
+    },
+    refused: () => new Message({ id: 'r', source: '/s', type: 't' }, { n: 1n }) as unknown as RawMessage,
+    async close() {
+      await consumer.stop()
+      await http.close()
+      await queue.close()
+      await site[Symbol.asyncDispose]()
+    },
+  }
+}
+
+for (const mode of ['binary', 'structured'] as const) {
+  const made = {
+    name: `http sender, ${mode}`,
+    features: { competing: true, redelivers: true, delays: true, attempts: true, refuses: true },
+    create: () => createSender(mode),
+    patience: 30_000,
+  }
+  describe(made.name, () => {
+    runSuite(brokerSuite(made), { timeout: 60_000, concurrent: true })
   })
 }

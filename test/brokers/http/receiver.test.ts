@@ -4,8 +4,8 @@ import fc from 'fast-check'
 import { afterEach, describe, expect, test } from 'vitest'
 import { encode } from '../../../src/brokers/http/encoding.ts'
 import { type HttpReceiver, type HttpReceiverOptions, httpReceiver } from '../../../src/brokers/http/index.ts'
-import { secretsOf } from '../../../src/brokers/http/signature.ts'
-import { type RawMessage, Reject, RetryLater } from '../../../src/core/index.ts'
+import { secretsOf, signatureOf } from '../../../src/brokers/http/signature.ts'
+import { Message, type RawMessage, Reject, RetryLater } from '../../../src/core/index.ts'
 import { DONE, RELEASE } from '../../../src/flow/index.ts'
 import { type Consumer, event, Router, run } from '../../../src/index.ts'
 import { FakeClock } from '../../../src/testing/index.ts'
@@ -142,6 +142,11 @@ describe('a webhook that is not', () => {
     ['another content type', () => requestOf(message(), { headers: { 'content-type': 'text/plain' } }), 401],
     ['got', () => requestOf(message(), { method: 'GET' }), 405],
     ['put', () => requestOf(message(), { method: 'PUT' }), 405],
+    [
+      'a format nobody reads',
+      () => requestOf(message(), { headers: { 'content-type': 'application/cloudevents+avro' } }),
+      415,
+    ],
     ['a batch', () => requestOf(message(), { headers: { 'content-type': 'application/cloudevents-batch+json' } }), 415],
     ['too large', () => requestOf(message(JSON.stringify('x'.repeat(3000)))), 413],
     [
@@ -154,7 +159,7 @@ describe('a webhook that is not', () => {
       () => requestOf(message(), { headers: { 'content-length': undefined }, body: endless(5000) }),
       413,
     ],
-    ['a body that breaks off', () => requestOf(message(), { body: broken() }), 400],
+    ['a body that breaks off, which says nothing of the message', () => requestOf(message(), { body: broken() }), 408],
   ]
 
   test.each(refused)('%s: refused, and nobody hears of it', async (_, make, status) => {
@@ -327,7 +332,7 @@ describe('a receiver that cannot take more', () => {
     expect((await first).status).toBe(503)
     const again = receiver.handle(requestOf(sent, { at: clock.now() }))
     await new Promise((resolve) => setTimeout(resolve, 20))
-    expect(await session.take({ count: 10, bytes: 1e6 }, NEVER), 'it is in hand already').toEqual([])
+    expect(await session.take({ count: 10, bytes: 1e6 }, NEVER), 'it is unsettled already').toEqual([])
     await session.settle([[taken[0]!, DONE]])
     expect((await again).status).toBe(204)
     await session.close()
@@ -346,7 +351,7 @@ describe('a receiver that cannot take more', () => {
     await session.close()
   })
 
-  test('stopping: new ones are answered 503, those in hand get their answers', async () => {
+  test('stopping: new ones are answered 503, those that are being handled get their replies', async () => {
     const receiver = httpReceiver({ secrets: SECRET })
     const session = await receiver.open()
     const answer = receiver.handle(requestOf())
@@ -505,6 +510,80 @@ describe.each([
   })
 })
 
+describe('what all requests hold together', () => {
+  test.each([false, true])('is bounded, forged or not: more is told to come later (web requests: %s)', async (web) => {
+    const size = 100_000
+    await using site = await serveReceiver({ maxBytes: size, maxTotalBytes: 5 * size, bodyTimeout: '30s' }, web)
+    const session = await site.receiver.open()
+    const { headers } = encode(message(), 'binary', secrets, Date.now())
+    const part = 'x'.repeat(size - 1)
+    const sockets = Array.from({ length: 12 }, () => {
+      const socket = connect(site.port, '127.0.0.1')
+      const given = { ...headers, 'content-length': String(size), host: 'x' }
+      const lines = Object.entries(given).map(([name, value]) => `${name}: ${value}`)
+      const made = { socket, answer: '' }
+      socket.on('error', () => {}).on('data', (chunk) => (made.answer += chunk))
+      // All but the last byte, so that it is being read.
+      socket.write(`POST /hooks HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${part}`)
+      return made
+    })
+    const answered = (status: number) => sockets.filter(({ answer }) => answer.startsWith(`HTTP/1.1 ${status}`)).length
+    await until('some have no room', () => answered(503) >= 7)
+    for (const { socket } of sockets) socket.write('x')
+    await until('the others are read, and forged', () => answered(503) + answered(401) === 12)
+    expect(answered(401)).toBe(5)
+    // What they held is free again.
+    const to = sender(site.url)
+    const sending = to.publish([message(JSON.stringify('y'.repeat(90_000)))], NEVER)
+    await session.wait!(10_000, NEVER)
+    const taken = await session.take({ count: 1, bytes: 1e9 }, NEVER)
+    await session.settle(taken.map((delivery) => [delivery, DONE]))
+    expect((await sending)[0]!.kind).toBe('ok')
+    for (const { socket } of sockets) socket.destroy()
+    await to.close()
+    await session.close()
+  })
+})
+
+describe('requests of others', () => {
+  test('plain bodies of Standard Webhooks are read by decode; what nobody signed is not believed', async () => {
+    const decode: NonNullable<HttpReceiverOptions['decode']> = ({ headers, body }) => {
+      const { type, data } = JSON.parse(Buffer.from(body).toString())
+      return new Message({ id: headers['webhook-id']!, source: '/billing', type }, JSON.stringify(data))
+    }
+    const { receiver, handled } = await receiving({ decode })
+    handled.length = 0
+    const body = JSON.stringify({ type: 'http.tested', data: { n: 5 } })
+    const [id, timestamp] = ['msg_1', String(Math.floor(Date.now() / 1000))]
+    const signature = signatureOf(secrets, { id, timestamp, body, attributes: undefined })
+    const headers = { 'content-type': 'application/json', 'webhook-id': id, 'webhook-timestamp': timestamp }
+    const post = (given: object, text = body) =>
+      receiver.handle(new Request('http://r/', { method: 'POST', headers: { ...headers, ...given }, body: text }))
+    expect((await post({ 'webhook-signature': signature })).status).toBe(204)
+    expect(handled).toMatchObject([{ id: 'msg_1', type: 'http.tested', data: { n: 5 } }])
+    expect((await post({ 'webhook-signature': signature, 'webhook-id': 'msg_2' })).status).toBe(401)
+    const nothing = signatureOf(secrets, { id, timestamp, body: '{}', attributes: undefined })
+    expect((await post({ 'webhook-signature': nothing }, '{}')).status, 'a decoder that makes no message').toBe(400)
+    const broken = signatureOf(secrets, { id, timestamp, body: 'no JSON', attributes: undefined })
+    const answer = await post({ 'webhook-signature': broken }, 'no JSON')
+    expect([answer.status, await answer.text()]).toEqual([400, 'not a message\n'])
+  })
+
+  test('the handshake of CloudEvents: whoever asks may send', async () => {
+    const receiver = httpReceiver({ secrets: SECRET })
+    const asked = { 'webhook-request-origin': 'eventemitter.example.com', 'webhook-request-rate': '120' }
+    const answer = await receiver.handle(new Request('http://r/', { method: 'OPTIONS', headers: asked }))
+    expect(answer.status).toBe(200)
+    expect(Object.fromEntries(answer.headers)).toMatchObject({
+      'webhook-allowed-origin': 'eventemitter.example.com',
+      'webhook-allowed-rate': '*',
+      allow: 'POST, OPTIONS',
+    })
+    const plain = await receiver.handle(new Request('http://r/', { method: 'OPTIONS' }))
+    expect([plain.status, plain.headers.get('webhook-allowed-origin')]).toEqual([204, null])
+  })
+})
+
 describe('options of a receiver', () => {
   test.each([
     [{}, /give the secrets/],
@@ -512,6 +591,7 @@ describe('options of a receiver', () => {
     [{ secret: SECRET }, /did you mean "secrets"/],
     [{ secrets: 'x' }, /whsec_/],
     [{ secrets: SECRET, maxBytes: 0 }, /at least 1/],
+    [{ secrets: SECRET, maxTotalBytes: 1000 }, /less than one body may have/],
     [{ secrets: SECRET, tolerance: 'long' }, /not a duration/],
   ])('%j is refused', (options, text) => expect(() => httpReceiver(options as never)).toThrow(text))
 })

@@ -8,7 +8,7 @@ import { delayOf } from '../../../src/brokers/http/request.ts'
 import { Message, type RawMessage } from '../../../src/core/index.ts'
 import { event, Relay, Router } from '../../../src/index.ts'
 import { memory } from '../../../src/memory/index.ts'
-import { FakeClock } from '../../../src/testing/index.ts'
+import { FakeClock, recordTelemetry } from '../../../src/testing/index.ts'
 import { message, NEVER, SECRET, sender, serve, serveReceiver, until } from './support.ts'
 
 const open: { close(): Promise<void> }[] = []
@@ -49,15 +49,32 @@ describe('what an answer means', () => {
     expect(await outcomeOf(status)).toEqual({ kind: 'ok' })
   })
 
-  test.each([400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 431, 451])('%i: refused for good', async (status) => {
+  test.each([400, 406, 411, 413, 414, 415, 422, 431, 451])('%i: refused for good', async (status) => {
     expect((await outcomeOf(status)).kind).toBe('rejected')
   })
 
-  test.each([301, 302, 303, 307, 308])('%i: a redirect is not followed, and refused for good', async (status) => {
-    const outcome = await outcomeOf(status, { location: 'http://127.0.0.1:1/' })
-    expect(outcome.kind).toBe('rejected')
-    expect(String((outcome as { error: unknown }).error)).toContain('not followed')
-  })
+  test.each([301, 302, 303, 307, 308])(
+    '%i: a redirect is not followed; the address is wrong, not the message',
+    async (status) => {
+      const outcome = await outcomeOf(status, { location: 'http://127.0.0.1:1/' })
+      expect(outcome.kind).toBe('down')
+      expect(String((outcome as { error: unknown }).error)).toContain('not followed')
+    },
+  )
+
+  test.each([401, 402, 403, 404, 405, 407, 409, 410, 421, 426])(
+    '%i: what a deploy can mend is the destination’s',
+    async (status) => {
+      await using site = await answering(status)
+      const to = made(site.url)
+      const outcomes = await to.publish([message(), message(), message()], NEVER)
+      expect(outcomes.map(({ kind }) => kind)).toEqual(['down', 'down', 'down'])
+      expect(site.requests.length, 'it may be the message, so the others are tried').toBe(3)
+      // With a URL for each message it concerns that one alone; an endpoint that is gone is gone.
+      const [own] = await made(() => site.url).publish([message()], NEVER)
+      expect(own!.kind).toBe(status === 410 ? 'rejected' : 'failed')
+    },
+  )
 
   test.each([408, 425, 500, 501, 505, 507, 599])('%i: this message, perhaps later', async (status) => {
     const outcome = await outcomeOf(status)
@@ -344,12 +361,57 @@ describe('under a relay', () => {
     await until('it was tried several times', () => site.requests.length > 6)
     const waiting = await db.outbox.admin.list()
     expect(waiting.every(({ attempts, state }) => attempts === 0 && state !== 'dead')).toBe(true)
-    status = 410
+    status = 422
     await until('all are dead', async () => (await db.outbox.admin.list({ states: ['dead'] })).length === 20)
-    expect((await db.outbox.admin.list({ states: ['dead'] }))[0]!.lastError).toContain('answered 410')
+    expect((await db.outbox.admin.list({ states: ['dead'] }))[0]!.lastError).toContain('responded with 422')
     status = 204
     await db.outbox.admin.rearm({ states: ['dead'] })
     await until('all arrived', async () => (await db.outbox.admin.list({ states: ['published'] })).length === 20)
+    await relay.stop()
+  })
+
+  test('a wrong secret and a route that is missing cost no event; one that alone is refused is dead in the end', async () => {
+    let status = 401
+    const odd = message()
+    const tried: number[] = []
+    await using site = await serve(async (request, response) => {
+      request.resume()
+      tried.push(status)
+      response.writeHead(status === 204 && request.headers['ce-id'] === odd.id ? 409 : status).end()
+    })
+    const db = memory()
+    const relay = new Relay({
+      from: db.outbox,
+      to: made(site.url),
+      outage: { min: 5, max: 20 },
+      retry: { attempts: 2, backoff: { min: 5, max: 10, jitter: 0 } },
+      poll: '10ms',
+    })
+    const recorder = recordTelemetry(['flow.paused'])
+    await db.withTransaction((tx) => db.outbox.enqueue(tx, [odd, ...Array.from({ length: 50 }, () => message())]))
+    await relay.start()
+    await until('it is told', () => recorder.of('flow.paused').length > 0)
+    for (status of [404, 301, 405]) {
+      await until('it is tried again and again', () => tried.filter((one) => one === status).length >= 3)
+      const charged = (await db.outbox.admin.list()).filter(({ attempts, state }) => attempts > 0 || state === 'dead')
+      expect(charged, `with ${status} nobody is charged`).toEqual([])
+    }
+    status = 204
+    const listed = async (state: 'published' | 'dead') => (await db.outbox.admin.list({ states: [state] })).length
+    await until('the others arrive', async () => (await listed('published')) === 50)
+    // While others arrive, it is charged each time.
+    await db.withTransaction((tx) =>
+      db.outbox.enqueue(
+        tx,
+        Array.from({ length: 50 }, () => message()),
+      ),
+    )
+    await until('it is dead', async () => {
+      await db.withTransaction((tx) => db.outbox.enqueue(tx, [message()]))
+      return (await listed('dead')) === 1
+    })
+    expect((await db.outbox.admin.list({ states: ['dead'] }))[0]!.lastError).toContain('responded with 409')
+    recorder.stop()
     await relay.stop()
   })
 })

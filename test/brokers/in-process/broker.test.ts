@@ -312,7 +312,7 @@ describe('lifecycle', () => {
       [three!, dead('bad')],
     ])
     await take(session, 1)
-    expect(broker.stats('all')).toEqual({ ready: 2, inHand: 1, retrying: 1, dead: 1 })
+    expect(broker.stats('all')).toEqual({ ready: 2, unsettled: 1, retrying: 1, dead: 1 })
   })
 
   test('carries typed events to a router, several of it competing', async () => {
@@ -329,7 +329,7 @@ describe('lifecycle', () => {
     await broker.publish(Array.from({ length: 100 }, (_, i) => OrderPlaced({ total: i }, { key: `k${i % 7}` })))
     for (const consumer of consumers) await consumer.start()
     const session = await open(broker, 'billing')
-    while (broker.stats('billing').ready + broker.stats('billing').inHand > 0) await session.wait!(5, signal)
+    while (broker.stats('billing').ready + broker.stats('billing').unsettled > 0) await session.wait!(5, signal)
     for (const consumer of consumers) await consumer.stop()
     expect(total).toBe(4950)
     expect(await session.take(ALL, signal)).toEqual([])

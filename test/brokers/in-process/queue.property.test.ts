@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { Holder } from '../../../src/brokers/in-process/lane.ts'
+import { QueueHolder } from '../../../src/brokers/in-process/key-messages.ts'
 import { type InProcessDelivery, Queue } from '../../../src/brokers/in-process/queue.ts'
 import { Message } from '../../../src/core/index.ts'
 import { DONE, RELEASE, type Settlement } from '../../../src/flow/index.ts'
@@ -40,7 +40,7 @@ const action: fc.Arbitrary<Action> = fc.oneof(
 interface Tracked {
   order: number
   key: string | undefined
-  state: 'ready' | 'inHand' | 'retrying' | 'dead' | 'done'
+  state: 'ready' | 'unsettled' | 'retrying' | 'dead' | 'done'
   attempts: number
   due: number
   holder: number
@@ -75,7 +75,7 @@ class Model {
       if (one.key === undefined) return true
       const same = this.all.filter((other) => other.key === one.key)
       if (same.some(({ state }) => state === 'retrying' || (this.blocks && state === 'dead'))) return false
-      return !same.some((other) => other.state === 'inHand' && other.holder !== holder)
+      return !same.some((other) => other.state === 'unsettled' && other.holder !== holder)
     })
   }
 }
@@ -83,10 +83,10 @@ class Model {
 describe('in-process queue', () => {
   test('does the same as looking at every message each time, whatever happens', () => {
     fc.assert(
-      fc.property(fc.array(action, { maxLength: 80 }), fc.boolean(), (actions, blocks) => {
+      fc.property(fc.array(action, { maxLength: 80, size: 'max' }), fc.boolean(), (actions, blocks) => {
         const clock = new FakeClock()
         const queue = new Queue(clock, blocks, () => {})
-        const holders = [new Holder(), new Holder()] as const
+        const holders = [new QueueHolder(), new QueueHolder()] as const
         const model = new Model(blocks)
         for (const step of actions) {
           switch (step.do) {
@@ -103,7 +103,7 @@ describe('in-process queue', () => {
               for (let i = 0; i < step.count; i++) {
                 const next = model.next(step.holder)
                 if (next === undefined) break
-                next.state = 'inHand'
+                next.state = 'unsettled'
                 next.holder = step.holder
                 expected.push(next)
               }
@@ -117,8 +117,8 @@ describe('in-process queue', () => {
               break
             }
             case 'settle': {
-              const inHand = model.all.filter(({ state, holder }) => state === 'inHand' && holder === step.holder)
-              const one = inHand[step.at % Math.max(1, inHand.length)]
+              const unsettled = model.all.filter(({ state, holder }) => state === 'unsettled' && holder === step.holder)
+              const one = unsettled[step.at % Math.max(1, unsettled.length)]
               if (one === undefined) break
               const stranger = holders[1 - step.holder]!
               expect(queue.settle(stranger, one.delivery!, settlements[step.how])).toBe(false)
@@ -134,7 +134,7 @@ describe('in-process queue', () => {
             case 'lose':
               queue.returnAll(holders[step.holder]!)
               for (const one of model.all) {
-                if (one.state === 'inHand' && one.holder === step.holder) one.state = 'ready'
+                if (one.state === 'unsettled' && one.holder === step.holder) one.state = 'ready'
               }
               break
             case 'rearm':
@@ -154,7 +154,7 @@ describe('in-process queue', () => {
           const count = (state: Tracked['state']) => model.all.filter((one) => one.state === state).length
           expect(queue.stats).toEqual({
             ready: count('ready'),
-            inHand: count('inHand'),
+            unsettled: count('unsettled'),
             retrying: count('retrying'),
             dead: count('dead'),
           })
@@ -168,7 +168,7 @@ describe('in-process queue', () => {
     const count = scale({ test: 200_000, full: 1_000_000, torture: 3_000_000 })
     const clock = new FakeClock()
     const queue = new Queue(clock, true, () => {})
-    const holders = [new Holder(), new Holder()] as const
+    const holders = [new QueueHolder(), new QueueHolder()] as const
     for (let i = 0; i < count; i++) {
       const key = i % 3 === 0 ? 'hot' : i % 3 === 1 ? `k${i}` : undefined
       const extensions = key === undefined ? {} : { partitionkey: key }
@@ -187,6 +187,6 @@ describe('in-process queue', () => {
     }
     // A few seconds where each step looked at the rest of the queue would be hours.
     expect(performance.now() - began).toBeLessThan(count / 10)
-    expect(queue.stats).toEqual({ ready: 0, inHand: 0, retrying: 0, dead: 0 })
+    expect(queue.stats).toEqual({ ready: 0, unsettled: 0, retrying: 0, dead: 0 })
   })
 })

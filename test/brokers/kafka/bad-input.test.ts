@@ -33,7 +33,7 @@ describeWith(['kafka'], 'kafka and bad input', () => {
     const publisher = lost.publisher()
     const outcomes = await publisher.publish([message(), message()], NEVER)
     expect(outcomes).toMatchObject([{ kind: 'down' }, { kind: 'down' }])
-    await expect(publisher.start!()).rejects.toThrow(/cannot connect to Kafka: .*ECONNREFUSED|has not answered/)
+    await expect(publisher.start!()).rejects.toThrow(/cannot connect to Kafka: .*ECONNREFUSED|has not responded/)
     const source = lost.source({ topic: 't', group: 'g' })
     await expect(source.open(NEVER)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     await publisher.close!()

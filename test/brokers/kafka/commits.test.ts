@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import { Commits } from '../../../src/brokers/kafka/commits.ts'
+import { OffsetCommits } from '../../../src/brokers/kafka/commits.ts'
 import { FakeClock } from '../../../src/testing/index.ts'
 
 function counted() {
   const clock = new FakeClock()
   const asked = { commits: 0, fails: false }
-  const commits = new Commits(clock, async () => {
+  const commits = new OffsetCommits(clock, async () => {
     asked.commits++
     if (asked.fails) throw new Error('no answer')
   })
@@ -34,7 +34,7 @@ test('no more than 1000 wait, however soon they were done', async () => {
 test('while one is on its way work goes on, until it is late', async () => {
   const clock = new FakeClock()
   const answers: (() => void)[] = []
-  const commits = new Commits(clock, () => new Promise((resolve) => void answers.push(resolve)))
+  const commits = new OffsetCommits(clock, () => new Promise((resolve) => void answers.push(resolve)))
   const first = commits.done(1)
   await clock.settle()
   answers.shift()!()
@@ -84,7 +84,7 @@ test('one goes out after the other, whoever asks, and the end waits for the last
   const clock = new FakeClock()
   const said: string[] = []
   let answer = () => {}
-  const commits = new Commits(clock, () => {
+  const commits = new OffsetCommits(clock, () => {
     said.push('asked')
     return new Promise((resolve) => {
       answer = () => resolve(void said.push('answered'))

@@ -33,7 +33,7 @@ describeWith(['kafka'], 'kafka under faults', () => {
   })
   afterAll(() => broker.close())
 
-  test('a consumer is killed with records in hand: another gets them, and is cautious', async () => {
+  test('a consumer is killed with unsettled records: another gets them, and knows of the crash', async () => {
     const { topic, group, publisher } = await prepared()
     const victim = script(url(), topic, group, '60000')
     await victim.line('ready')
@@ -43,14 +43,14 @@ describeWith(['kafka'], 'kafka under faults', () => {
     victim.kill()
     await victim.finished
     const session = await broker.source({ topic, group, ...QUICK }).open(NEVER)
-    expect(session.cautious).toBe(true)
+    expect(session.afterCrash).toBe(true)
     const got = await receive(session, 3)
     expect(got.map(({ message: { id } }) => id).sort()).toEqual(sent.map(({ id }) => id).sort())
     await session.settle(got.map((delivery) => [delivery, DONE]))
     await session.close()
     expect(await lagOf(topic, group)).toBe(0)
     const next = await broker.source({ topic, group, ...QUICK }).open(NEVER)
-    expect(next.cautious, 'whoever closes says goodbye').toBe(false)
+    expect(next.afterCrash, 'whoever closes says goodbye').toBe(false)
     await next.close()
     await publisher.close!()
   })
@@ -65,7 +65,7 @@ describeWith(['kafka'], 'kafka under faults', () => {
     zombie.pause()
     const session = await broker.source({ topic, group, ...QUICK }).open(NEVER)
     const got = await receive(session, 10)
-    // In hand here, and uncommitted, when the zombie wakes up with an older claim to it.
+    // Unsettled here, and uncommitted, when the zombie wakes up with an older claim to it.
     zombie.resume()
     await until('the zombie has noticed', () => session.lost.aborted)
     expect(await lagOf(topic, group)).toBe(10)

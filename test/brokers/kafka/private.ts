@@ -35,6 +35,22 @@ export async function kafkaBehindProxy(): Promise<{ server: Server; proxy: Fault
   return { server, proxy, url: `kafka://127.0.0.1:${listen}` }
 }
 
+/** A server that lets in one user, on a listener of its own; returns the URL of that. */
+export async function kafkaWithPassword(user: string, password: string): Promise<string> {
+  const [plain, controller, listen] = [await freePort(), await freePort(), await freePort()]
+  const module = 'org.apache.kafka.common.security.plain.PlainLoginModule'
+  await privateKafka({
+    port: String(plain),
+    controller: String(controller),
+    listeners: `PLAINTEXT://127.0.0.1:${plain},CONTROLLER://127.0.0.1:${controller},SASL://127.0.0.1:${listen}`,
+    'advertised.listeners': `PLAINTEXT://127.0.0.1:${plain},SASL://127.0.0.1:${listen}`,
+    'listener.security.protocol.map': 'CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT',
+    'sasl.enabled.mechanisms': 'PLAIN',
+    'listener.name.sasl.plain.sasl.jaas.config': `${module} required username="${user}" password="${password}" user_${user}="${password}";`,
+  })
+  return `kafka://127.0.0.1:${listen}`
+}
+
 /** Three brokers, the first of which is the controller: the others may be killed. */
 export async function privateCluster(): Promise<Server[]> {
   const controller = String(await freePort())

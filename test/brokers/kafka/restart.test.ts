@@ -85,7 +85,7 @@ describeWith(['kafka'], 'kafka when server and network fail', () => {
     expect(await session.settle(held.map((delivery) => [delivery, { kind: 'done' }]))).toBe(20)
     await proxy!.restore()
     const next = await source.open(NEVER)
-    expect(next.cautious).toBe(false)
+    expect(next.afterCrash).toBe(false)
     const again = await receive(next, 20)
     expect(new Set(again.map(({ message: { id } }) => id))).toEqual(new Set(sent.map(({ id }) => id)))
     expect(await next.settle(again.map((delivery) => [delivery, { kind: 'done' }]))).toBe(0)

@@ -235,7 +235,7 @@ describe('nats: options', () => {
 
   test('a function that answers something else is told', async () => {
     const mine = nats({ connection: (() => ({})) as never, stream: 'S' })
-    await expect(mine.source({ group: 'g' }).open()).rejects.toThrow(/must answer a NATS connection/)
+    await expect(mine.source({ group: 'g' }).open()).rejects.toThrow(/must return a NATS connection/)
   })
 
   test('what a delivery says of itself, with a domain too', () => {

@@ -7,7 +7,7 @@ import { connecting, factory } from './support.ts'
 
 describeWith(['nats'], 'nats: connections of its own', () => {
   const made = factory('own connections', () => connecting(service('nats').url))
-  runSuite(brokerSuite(made))
+  runSuite(brokerSuite(made), { concurrent: true })
 })
 
 describeWith(['nats'], 'nats: one connection for all', () => {
@@ -17,5 +17,5 @@ describeWith(['nats'], 'nats: one connection for all', () => {
   })
   afterAll(async () => await shared.close())
   const made = factory('one connection', () => shared)
-  runSuite(brokerSuite(made))
+  runSuite(brokerSuite(made), { concurrent: true })
 })

@@ -1,3 +1,4 @@
+import { jetstreamManager } from '@nats-io/jetstream'
 import { headers, type NatsConnection } from '@nats-io/transport-node'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Message } from '../../../src/core/index.ts'
@@ -128,6 +129,42 @@ describeWith(['nats'], 'nats and dead letters', () => {
     expect(letters[1]!.data).toEqual(Buffer.from([0xff, 0xfe]))
     expect(letters[1]!.headers).toMatchObject({ 'X-Twice': 'two', 'ce-id': '%ff' })
     for (const { reason } of letters) expect(reason).toMatch(/MALFORMED_MESSAGE/)
+    await session.close()
+    await mine.close()
+  })
+
+  test('what is larger than the stream of dead letters takes waits, is told, and keeps nobody from being handled', async () => {
+    const mine = broker(connecting(url()))
+    const source = mine.source({ group: 'g', create: true, block: 100, deadLetter: `${mine.stream}-dead` })
+    const session = await source.open()
+    const manager = await jetstreamManager(admin)
+    await manager.streams.update(`${mine.stream}-dead`, { max_msg_size: 2000 })
+    const warnings = recordTelemetry(['warning'])
+    const subject = `${mine.stream}.a`
+    const large = 'x'.repeat(3000)
+    admin.publish(subject, `not json ${large}`)
+    const publisher = mine.publisher({ subject })
+    const sent = [
+      message(JSON.stringify(large), { id: 'large' }),
+      message('{}', { id: 'small' }),
+      message('{}', { id: 'good' }),
+    ]
+    await publisher.publish(sent, NEVER)
+    const taken = await receive(session, 3)
+    expect(taken.map((delivery) => delivery.message.id)).toEqual(['large', 'small', 'good'])
+    await session.settle([
+      [taken[0]!, dead('no')],
+      [taken[1]!, dead('no')],
+      [taken[2]!, DONE],
+    ])
+    expect((await source.deadLetters()).map((letter) => letter.message?.id)).toEqual(['small'])
+    const told = warnings.of('warning').map((warning) => warning.message)
+    expect(
+      told.filter((text) => /too large for the dead letters; it is tried again in ten minutes/.test(text)),
+    ).toHaveLength(2)
+    warnings.stop()
+    // Kept, and not in a hot loop.
+    expect((await source.stats()).pending).toBe(2)
     await session.close()
     await mine.close()
   })

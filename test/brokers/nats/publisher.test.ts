@@ -109,6 +109,62 @@ describeWith(['nats'], 'nats: what a publisher is answered', () => {
     await publisher.close()
   })
 
+  test('an answer that is not JetStream’s is no confirmation', async () => {
+    const stream = fresh()
+    const mine = broker(connecting(url()), { stream, timeout: 500 })
+    const publisher = mine.publisher({ subject: ({ type }) => type })
+    const elsewhere = fresh()
+    const answers = [
+      '{"ok":true,"stream":"other","seq":1}',
+      '{"ok":true}',
+      'null',
+      'no json',
+      `{"stream":"${stream}"}`,
+      `{"stream":"${stream}","seq":0}`,
+      `{"stream":"${stream}","seq":"1"}`,
+    ]
+    const foreign = await connecting(url())()
+    const answer = (subject: string, text: string) =>
+      foreign.subscribe(subject, { callback: (_, asked) => void asked.respond(text) })
+    answer(`${stream}.a`, answers[0]!)
+    for (const [i, text] of answers.entries()) answer(`${elsewhere}.${i}`, text)
+    await foreign.flush()
+    const to = (type: string) => message('{}', { type })
+    const outcomes = await publisher.publish(
+      [to(`${stream}.a`), ...answers.map((_, i) => to(`${elsewhere}.${i}`))],
+      NEVER,
+    )
+    expect(kinds(outcomes)).toEqual(['ok', ...answers.map(() => 'failed')])
+    for (const outcome of outcomes.slice(1)) {
+      expect(String((outcome as { error: unknown }).error)).toContain('somebody else who listens')
+    }
+    expect((await manager.streams.info(stream)).state.messages, 'what is confirmed is stored').toBe(1)
+    await foreign.close()
+    await publisher.close()
+    await mine.close()
+  })
+
+  test('a dead letter counts as kept only when its stream has it', async () => {
+    const stream = fresh()
+    const mine = broker(connecting(url()), { stream, timeout: 500 })
+    const source = mine.source({ group: 'g', create: true, block: 50 })
+    const session = await source.open()
+    const publisher = mine.publisher({ subject: `${stream}.a` })
+    await publisher.publish([message()], NEVER)
+    const [delivery] = await receive(session, 1)
+    const foreign = await connecting(url())()
+    foreign.subscribe(`${stream}-dead.letter.>`, { callback: (_, asked) => void asked.respond('{"ok":true}') })
+    await foreign.flush()
+    await manager.streams.delete(`${stream}-dead`)
+    const dead = { kind: 'dead', reason: 'why', error: undefined } as const
+    await expect(session.settle([[delivery!, dead]])).rejects.toThrow()
+    expect((await source.stats()).pending, 'it is not given up').toBe(1)
+    await session.close()
+    await foreign.close()
+    await publisher.close()
+    await mine.close()
+  })
+
   test('what cannot be written is rejected by its place, and others arrive', async () => {
     const mine = broker(connecting(url()), {
       encode: ({ id, data }) => ({ headers: { 'X-Id': id }, data }),

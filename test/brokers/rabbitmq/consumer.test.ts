@@ -190,10 +190,25 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
     await session.close()
   })
 
-  test('a version nobody can read is a permanent failure of that message alone', async () => {
+  test('event_version of a wrong type is 1, and that is told once', async () => {
     const { broker, source } = withExchange()
     const session = await source.open()
-    const odd = [true, 1.5, { nested: 1 }, 'two', 0, { '!': 'timestamp', value: 7 }]
+    const recorder = recordTelemetry(['warning'])
+    const odd = [true, 1.5, { nested: 1 }, 'two', { '!': 'timestamp', value: 7 }, ['2'], null]
+    for (const [i, event_version] of odd.entries()) {
+      await sendPlain(broker, 'order.placed', '{}', { messageId: `odd${i}`, headers: { event_version } })
+    }
+    const received = await receive(session, odd.length)
+    expect(received.map(({ message: { version } }) => version)).toEqual(odd.map(() => 1))
+    expect(recorder.of('warning').filter(({ message }) => message.includes('event_version')).length).toBeLessThan(2)
+    recorder.stop()
+    await session.close()
+  })
+
+  test('a number that is no version is a permanent failure of that message alone', async () => {
+    const { broker, source } = withExchange()
+    const session = await source.open()
+    const odd = [0, -1, '0', { '!': 'int64', value: 2 ** 40 }]
     for (const [i, event_version] of odd.entries()) {
       await sendPlain(broker, 'order.placed', '{}', { messageId: `odd${i}`, headers: { event_version } })
     }
@@ -332,8 +347,35 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
     expect(letter!.properties.headers).toMatchObject({ 'x-waybill-attempts': 5 })
   })
 
+  test('by default the tries of a message outlast a deploy: the last comes ten minutes after the first', async () => {
+    const { broker, source } = withExchange()
+    const consumer = new Router('orders')
+      .on(Changed, () => {
+        throw new Error('until the deploy is over')
+      })
+      .consume(source)
+    ends.push(() => consumer.stop())
+    await consumer.start()
+    await until('it consumes', async () => (await source.stats().catch(() => undefined))?.consumers === 1)
+    const recorder = recordTelemetry(['message.retrying'])
+    ends.push(async () => recorder.stop())
+    // One for each time that it has failed already: nobody waits ten minutes here.
+    for (let n = 0; n < 4; n++) {
+      const headers = n === 0 ? {} : { 'x-waybill-attempts': n }
+      await sendPlain(broker, 'order.status_changed', '{"n":1}', { messageId: `after ${n}`, headers })
+    }
+    const pauses = () => recorder.of('message.retrying').filter(({ id, attempt }) => id === `after ${attempt - 1}`)
+    await until('each has failed once more', () => pauses().length === 4, 20_000)
+    const all = pauses().reduce((sum, { retryIn }) => sum + retryIn, 0)
+    expect(all).toBeGreaterThan(9 * 60_000)
+    expect(all).toBeLessThan(11 * 60_000)
+    expect((await source.stats()).dead).toBe(0)
+  })
+
   test('a message may take 30 s; then its signal aborts and it is tried again', async () => {
-    expect(fixture().source.defaults).toEqual({ concurrency: 5, retry: { attempts: 5 }, timeout: 30_000 })
+    const backoff = { min: '1s', max: '10m', factor: 8, jitter: '200ms' }
+    const defaults = { concurrency: 5, retry: { attempts: 5, backoff }, timeout: 30_000 }
+    expect(fixture().source.defaults).toEqual(defaults)
     const it = fixture({ timeout: 200 })
     const reasons: unknown[] = []
     await running(it, (_, { signal, attempt }) => {
@@ -350,7 +392,7 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
     })
   })
 
-  test('shutdown: what is in hand is requeued without penalty, however often', async () => {
+  test('shutdown: what is unsettled is requeued without penalty, however often', async () => {
     const it = fixture({ deliveryLimit: 4 })
     const attempts: number[] = []
     await (await it.source.open()).close()
@@ -367,7 +409,7 @@ describeWith(['rabbitmq'], 'rabbitmq consumer', () => {
         },
         { ...STOP_SOON, concurrency: 1 },
       )
-      await until('it is in hand', () => attempts.length > before)
+      await until('it is taken', () => attempts.length > before)
       await stop()
     }
     expect(new Set(attempts)).toEqual(new Set([1]))

@@ -157,7 +157,7 @@ describeWith(['rabbitmq'], 'rabbitmq under faults', () => {
     // The channel ends with the first; the next declares it anew.
     expect((await declaring.publish(some(1), NEVER))[0]!.kind).toBe('down')
     const [unbound] = await declaring.publish(some(1), NEVER)
-    expect(unbound).toMatchObject({ kind: 'failed', error: { code: 'UNROUTABLE' } })
+    expect(unbound).toMatchObject({ kind: 'down', error: { code: 'UNROUTABLE' } })
     await (await source.open()).close()
     expect(kinds(await declaring.publish(some(1), NEVER))).toEqual(['ok'])
     await looking.close()
@@ -211,14 +211,14 @@ describeWith(['rabbitmq'], 'rabbitmq under faults', () => {
     await broker.close()
   })
 
-  test('unroutable: matched to its message, failed or rejected or fine as asked', async () => {
+  test('unroutable: matched to its message, down or rejected or fine as asked', async () => {
     const queue = freshQueue()
     const broker = brokerAt(url())
     await (await broker.source({ queue, topics: ['order.*'] }).open()).close()
     const batch = ['order.a', 'lost.a', 'order.b', 'lost.a', 'lost.b', 'order.c'].map((type, i) =>
       message('{}', { type, id: i === 3 ? 'twin' : i === 1 ? 'twin' : `u${i}` }),
     )
-    expect(kinds(await broker.publish(batch, NEVER))).toEqual(['ok', 'failed', 'ok', 'failed', 'failed', 'ok'])
+    expect(kinds(await broker.publish(batch, NEVER))).toEqual(['ok', 'down', 'ok', 'down', 'down', 'ok'])
     const strict = broker.publisher({ unroutable: 'rejected' })
     const outcomes = await strict.publish(batch, NEVER)
     expect(kinds(outcomes)).toEqual(['ok', 'rejected', 'ok', 'rejected', 'rejected', 'ok'])

@@ -1,6 +1,7 @@
 import { afterEach, expect, test } from 'vitest'
 import { type RawMessage, systemClock } from '../../../src/core/index.ts'
 import { DONE, Flow, type Outcome, type Publisher } from '../../../src/flow/index.ts'
+import { logTo } from '../../../src/observability/index.ts'
 import { recordTelemetry, seededRandom } from '../../../src/testing/index.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'
@@ -150,6 +151,43 @@ describeWith(['rabbitmq'], 'rabbitmq: outages of the server', () => {
     } finally {
       await ctl('eval', 'application:set_env(rabbit, max_message_size, 134217728).')
     }
+  })
+
+  test('a message unacked for too long: the log has the reason of the server, and it is handled again', async () => {
+    const { url, ctl } = await server()
+    await ctl(
+      'eval',
+      'application:set_env(rabbit, consumer_timeout, 500), application:set_env(rabbit, channel_tick_interval, 200).',
+    )
+    const lines: string[] = []
+    const stopLog = logTo((level, text, fields) => lines.push(`${level} ${text} ${JSON.stringify(fields)}`))
+    const broker = brokerAt(url)
+    const gate = new AbortController()
+    let calls = 0
+    const each = async () => {
+      if (++calls === 1) await systemClock.sleep(60_000, gate.signal)
+    }
+    const flow = new Flow({ name: 'slow', from: broker.source({ queue: fresh() }), step: { each }, timeout: false })
+    ends.push(async () => {
+      gate.abort()
+      stopLog()
+      await flow.stop()
+      await broker.close()
+      await ctl(
+        'eval',
+        'application:set_env(rabbit, consumer_timeout, 1800000), application:set_env(rabbit, channel_tick_interval, 60000).',
+      )
+    })
+    await flow.start()
+    await until('it runs', () => flow.status().state === 'running')
+    await publishAll(broker, some(1))
+    await until('it is told', () => lines.some((line) => line.includes('flow.lost')))
+    gate.abort()
+    const told = lines.find((line) => line.includes('flow.lost'))
+    expect(told).toMatch(
+      /CHANNEL_LOST.*PRECONDITION_FAILED - delivery acknowledgement on channel \d+ timed out.*500 ms/,
+    )
+    await until('it is handled again', () => calls > 1)
   })
 
   test('a user without rights, and one whose rights end', async () => {

@@ -81,8 +81,11 @@ for (const server of ['redis', 'redis6']) {
     test('a key of another type is one clear error, for source and publisher', async () => {
       const stream = fresh()
       await admin.hset(stream, 'a', '1')
-      const source = broker().source({ stream, group: 'g' })
+      // The one that is wrong need not be the first.
+      const source = broker().source({ stream: [fresh(), stream], group: 'g' })
       await expect(source.open()).rejects.toThrow(/holds a hash, not a stream/)
+      const flow = new Flow({ name: stream, from: source, step: { each: () => {} } })
+      await expect(flow.start()).rejects.toMatchObject({ code: 'WRONG_KEY_TYPE' })
       const publisher = broker().publisher({ stream })
       const [outcome] = await publisher.publish([message()], NEVER)
       expect(outcome).toMatchObject({ kind: 'failed', error: { kind: 'WRONGTYPE' } })
@@ -142,7 +145,7 @@ for (const server of ['redis', 'redis6']) {
         expect.stringMatching(new RegExp(`2 entries of ${stream} .* lost: ${entries[0]![0]}`)),
       )
       telemetry.stop()
-      expect((await source.stats())[0]).toMatchObject({ inHand: 1, length: 1 })
+      expect((await source.stats())[0]).toMatchObject({ unsettled: 1, length: 1 })
       await session.close()
       await holder.close()
       await publisher.close!()
@@ -229,7 +232,7 @@ for (const server of ['redis', 'redis6']) {
       const mine = broker()
       const publisher = mine.publisher({ stream })
       const source = mine.source({ stream, group: 'g', block: 20 })
-      expect((await source.stats())[0]).toMatchObject({ length: 0, lag: 0, inHand: 0, waiting: 0, oldest: 0 })
+      expect((await source.stats())[0]).toMatchObject({ length: 0, lag: 0, unsettled: 0, waiting: 0, oldest: 0 })
       const session = await source.open()
       await publisher.publish(
         Array.from({ length: 1200 }, () => message()),
@@ -245,7 +248,7 @@ for (const server of ['redis', 'redis6']) {
       const [stats] = await source.stats()
       // A read takes no more than was asked for, and may take the next as many ahead.
       expect([stats!.length, stats!.waiting, stats!.lagIsAtLeast]).toEqual([1200, 1, false])
-      expect(stats!.lag + stats!.inHand).toBe(1198)
+      expect(stats!.lag + stats!.unsettled).toBe(1198)
       expect(stats!.oldest).toBeGreaterThanOrEqual(20)
       await session.close()
       await publisher.close!()

@@ -31,7 +31,10 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
 
   for (const driver of topologyDrivers) {
     const client = clients[driver]
-    runSuite(brokerSuite(factory(`${driver} cluster`, client)), { named: (name) => `${driver}: ${name}` })
+    runSuite(brokerSuite(factory(`${driver} cluster`, client)), {
+      named: (name) => `${driver}: ${name}`,
+      concurrent: true,
+    })
 
     test(`${driver}: an entry whose read was never answered is handled all the same`, async () => {
       const stream = fresh()

@@ -13,6 +13,6 @@ const clients = [
 for (const { server, driver, client } of clients) {
   describeWith([server], `redis streams: ${driver} on ${server}`, () => {
     const made = factory(`${driver} on ${server}`, () => client(service(server).url))
-    runSuite(brokerSuite(made))
+    runSuite(brokerSuite(made), { concurrent: true })
   })
 }

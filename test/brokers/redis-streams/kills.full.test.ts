@@ -20,8 +20,8 @@ describeWith(['redis', 'postgres'], 'redis streams: processes are killed', () =>
         job: { url, stream },
         publish: (messages, signal) => publisher.publish(messages, signal),
         async waiting() {
-          const { lag, inHand, waiting } = await stats()
-          return lag + inHand + waiting
+          const { lag, unsettled, waiting } = await stats()
+          return lag + unsettled + waiting
         },
         dead: async () => (await stats()).dead,
         async close() {

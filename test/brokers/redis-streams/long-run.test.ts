@@ -10,9 +10,11 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
   describeWith([version], `redis streams in a long run on ${version}`, () => {
     let server: RedisNode
     beforeAll(async () => {
-      server = await standalone({}, version)
+      // Rewriting the append-only file, from 64 MB on, takes 10 MB and more for a moment, before 7.0.
+      server = await standalone({ 'auto-aof-rewrite-percentage': '0' }, version)
     })
-    const memory = async () => Number(/used_memory:(\d+)/.exec(await admin(server).info('memory'))![1])
+    // Without what connections have in their buffers at this moment.
+    const memory = async () => Number(/used_memory_dataset:(\d+)/.exec(await admin(server).info('memory'))![1])
 
     for (const how of ['remove', 'trimmer'] as const) {
       test(`memory stays bounded with ${how}, also when sessions come and go`, async () => {
@@ -70,10 +72,10 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
       const entries = (await admin(server).xrange(stream, '-', '+')) as [string, string[]][]
       await admin(server).xdel(stream, entries[700]![0], entries[900]![0])
       const stats = async () => {
-        const [{ lag, inHand, waiting, lagIsAtLeast }] = (await source.stats()) as [
+        const [{ lag, unsettled, waiting, lagIsAtLeast }] = (await source.stats()) as [
           Awaited<ReturnType<typeof source.stats>>[0],
         ]
-        return { behind: lag! + inHand + waiting, lagIsAtLeast }
+        return { behind: lag! + unsettled + waiting, lagIsAtLeast }
       }
       expect(await stats()).toEqual({ behind: 1499, lagIsAtLeast: false })
       await publisher.publish(

@@ -17,7 +17,10 @@ describeWith(['redis'], 'redis streams behind sentinels', () => {
 
   for (const driver of topologyDrivers) {
     const client = clients[driver]
-    runSuite(brokerSuite(factory(`${driver} sentinel`, client)), { named: (name) => `${driver}: ${name}` })
+    runSuite(brokerSuite(factory(`${driver} sentinel`, client)), {
+      named: (name) => `${driver}: ${name}`,
+      concurrent: true,
+    })
 
     test(`${driver}: scripts are forgotten while messages flow, and are sent again`, async () => {
       const load = await underLoad({ client: client() })

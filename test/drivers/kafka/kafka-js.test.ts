@@ -37,7 +37,7 @@ test('success is success only when every partition was answered for', async () =
   const part = await kafkaJs(forgetful([0, 2])).producer(settings)
   await expect(part.send(records())).rejects.toMatchObject({
     code: 'UNAVAILABLE',
-    message: /no answer for partition 1 of t/,
+    message: /no response for partition 1 of t/,
   })
 })
 

@@ -71,7 +71,9 @@ describeWith(['redis'], 'node-redis behind sentinels, without private fields', (
     const recorded = recordTelemetry(['warning'])
     ends.push(() => recorded.stop())
     expect(redisOf(hiding(set.nodeRedis(), '_keyPrefix')).keyPrefix).toBe('')
-    expect(recorded.of('warning')).toMatchObject([{ message: expect.stringContaining('does not tell its keyPrefix') }])
+    expect(recorded.of('warning')).toMatchObject([
+      { message: expect.stringContaining('does not expose its keyPrefix') },
+    ])
   })
 })
 

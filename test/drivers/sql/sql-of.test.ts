@@ -1,9 +1,9 @@
-import { PGlite } from '@electric-sql/pglite'
 import pg from 'pg'
 import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { recognisers, refusePool, sqlOf } from '../../../src/drivers/sql/database.ts'
 import { numberArray, textArray } from '../../../src/drivers/sql/sql.ts'
+import { freshPGlite } from '../../support/pglite.ts'
 import { type FreshDatabase, freshDatabase, without } from '../../support/services.ts'
 
 const refused = (instead: string) =>
@@ -45,7 +45,7 @@ describe.skipIf(without('postgres'))("the caller's own transaction", () => {
 })
 
 test('of PGlite: the tx of transaction(), not the instance', async () => {
-  const instance = await PGlite.create()
+  const instance = await freshPGlite()
   expect(() => refusePool(instance)).toThrow(refused('transaction()'))
   await instance.transaction(async (tx) => {
     refusePool(tx)

@@ -109,7 +109,7 @@ describe('after a relay that died', () => {
       [note],
     )
 
-  test('the next one notes each event that goes out alone, before it does', async () => {
+  test('the next one records each event that goes out alone, before it does', async () => {
     await died(null)
     const notes: [string, string][] = []
     const relay = t.relay({
@@ -126,7 +126,7 @@ describe('after a relay that died', () => {
     expect(after).toEqual([{ note: null, holder: '' }])
   })
 
-  test('the event it had noted is charged, and dead when it has no attempts left', async () => {
+  test('the event it had recorded is charged, and dead when it has no attempts left', async () => {
     const [first] = await ids()
     await died(first)
     const relay = t.relay({ retry: { attempts: 2 } })

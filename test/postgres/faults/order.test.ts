@@ -66,7 +66,7 @@ describe('numbers are no order of commits', () => {
   test('also when it reads ahead', async () => {
     const random = seededRandom('ahead')
     const failed = new Set<string>()
-    // The next of a key is just not in hand when one fails: it is among what was read ahead.
+    // The next of a key is just not taken when one fails: it is among what was read ahead.
     await t.fill(scale({ test: 600, full: 5000, torture: 500_000 }), 17)
     const relay = t.relay({
       batch: 5,

@@ -43,8 +43,8 @@ const from: OutboxReader = {
     const reader = outbox.reader(options)
     const wrapped = new Map()
     return {
-      async share() {
-        return (await reader.share()).map((source) => {
+      async assignment() {
+        return (await reader.assignment()).map((source) => {
           if (job.points === undefined) return source
           if (!wrapped.has(source)) wrapped.set(source, crashingSource(source, job.points))
           return wrapped.get(source)

@@ -4,6 +4,7 @@ import type { OutboxReader } from '../../../src/adapter.ts'
 import { type Message, Relay, type RelayOptions } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { type RunningScript, runScript, type ScriptOptions } from '../../../src/testing/index.ts'
+import { WAIT_LIMIT } from '../../support/limits.ts'
 import { type FreshDatabase, freshDatabase, type Service } from '../../support/services.ts'
 import { eventually } from '../../support/wait.ts'
 import { commit, Placed } from './business.ts'
@@ -83,7 +84,7 @@ export async function world(on?: Service, options: { wake?: 'off' } = {}) {
       }
     },
     /** Resolves when nothing is left to be published. */
-    async settled(limit = 30_000): Promise<void> {
+    async settled(limit = WAIT_LIMIT): Promise<void> {
       await until(
         async () => (await pending(pool)) === 0,
         limit,
@@ -135,7 +136,7 @@ async function pending(pool: pg.Pool): Promise<number> {
 /** Waits for a condition, looking often; fails when it has not come true in time. */
 export async function until(
   condition: () => boolean | Promise<boolean>,
-  limit = 15_000,
+  limit = WAIT_LIMIT,
   what: () => string | Promise<string> = () => condition.toString(),
 ): Promise<void> {
   await eventually(condition.toString(), condition, { limit }).catch(async (error: Error) => {

@@ -41,8 +41,8 @@ function broken(change: Change): OutboxReader {
       const reader = outbox.reader(options)
       const wrapped = new Map<Source, Source>()
       return {
-        async share() {
-          return (await reader.share()).map((source) => {
+        async assignment() {
+          return (await reader.assignment()).map((source) => {
             if (!wrapped.has(source)) wrapped.set(source, wrap(source))
             return wrapped.get(source)!
           })
@@ -111,7 +111,7 @@ describe('the verifiers', () => {
     const kept = { ...Object.getOwnPropertyDescriptors(PostgresLeadership.prototype) }
     Object.assign(PostgresLeadership.prototype, {
       terms: async () => [],
-      acquire: async (_: string, shard: number) => ({ shard, epoch: '1', abandoned: false, note: undefined }),
+      acquire: async (_: string, shard: number) => ({ shard, epoch: '1', abandoned: false, probe: undefined }),
       renew: async () => true,
     })
     await t.fill(40, 5)

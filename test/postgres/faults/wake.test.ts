@@ -51,8 +51,8 @@ function watched(outbox: OutboxReader, onTaken: () => void): OutboxReader {
     reader(options) {
       const reader = outbox.reader(options)
       return {
-        async share() {
-          return (await reader.share()).map((source) => {
+        async assignment() {
+          return (await reader.assignment()).map((source) => {
             if (!sources.has(source)) sources.set(source, watch(source))
             return sources.get(source)!
           })

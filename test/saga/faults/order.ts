@@ -9,6 +9,7 @@ export type Service = (typeof SERVICES)[number]
 export const SCHEMA = SERVICES.map(
   (service) => `
     CREATE TABLE ${service} (key text PRIMARY KEY, saga text NOT NULL, amount int NOT NULL, undone boolean NOT NULL DEFAULT false);
+    CREATE INDEX ON ${service} (saga);
     CREATE TABLE ${service}_effects (key text NOT NULL, amount int NOT NULL);`,
 ).join('\n')
 
@@ -18,6 +19,10 @@ export interface Trouble {
   /** What of the calls fail, and take too long. */
   readonly fails: number
   readonly hangs: number
+  /** What becomes of an order whose carrier may or may not be booked; undone unless said otherwise. */
+  readonly unknown?: 'undo' | 'retry'
+  /** Of each step. Short unless said otherwise: on a crowded machine that is trouble too. */
+  readonly timeout?: '5s'
 }
 
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
@@ -105,7 +110,7 @@ class Remote {
 /** The order saga: reserve stock, charge the card, book a carrier, who refuses one order in ten. */
 export function orderSaga(pool: pg.Pool, trouble: Trouble) {
   const [stock, money, carrier] = SERVICES.map((name) => new Remote(pool, name, trouble)) as [Remote, Remote, Remote]
-  const quick = { timeout: '250ms', backoff: { min: '50ms', max: '500ms', jitter: '50ms' } } as const
+  const quick = { timeout: trouble.timeout ?? '250ms', backoff: { min: '50ms', max: '500ms', jitter: '50ms' } } as const
   return saga<{ n: number; kills?: boolean }>('order', { version: 1, aggregate: ({ n }) => String(n) })
     .step(
       'reserve',
@@ -126,7 +131,7 @@ export function orderSaga(pool: pg.Pool, trouble: Trouble) {
         if (c.input.n % 10 === 0) throw new Reject('no carrier goes there')
         return carrier.do(c.key, c.id, 1, c.signal)
       },
-      { ...quick, undo: (c) => carrier.undo(c.key, c.id, c.signal), unknown: 'undo' },
+      { ...quick, undo: (c) => carrier.undo(c.key, c.id, c.signal), unknown: trouble.unknown ?? 'undo' },
     )
 }
 

@@ -10,11 +10,13 @@ interface Job {
   readonly concurrency: number
   readonly fails: number
   readonly hangs: number
+  readonly unknown?: 'undo' | 'retry'
+  readonly timeout?: '5s'
 }
-const { url, lease, concurrency, fails, hangs } = JSON.parse(process.env['JOB']!) as Job
+const { url, lease, concurrency, ...trouble } = JSON.parse(process.env['JOB']!) as Job
 const pool = new pg.Pool({ connectionString: url, max: 20 })
 pool.on('error', () => {})
 const db = postgres({ pool, sagas: true })
-const order = orderSaga(pool, { next: Math.random, fails, hangs })
+const order = orderSaga(pool, { next: Math.random, ...trouble })
 await new SagaRunner({ store: db, sagas: [order], lease, concurrency, poll: '1s' }).start()
 console.log('ready')

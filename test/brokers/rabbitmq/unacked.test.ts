@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { Unacked } from '../../../src/brokers/rabbitmq/session.ts'
+import { Unacked } from '../../../src/brokers/rabbitmq/unacked.ts'
 import type { AmqpDelivery } from '../../../src/drivers/amqp.ts'
 
 const delivery = (deliveryTag: number) => ({ fields: { deliveryTag } }) as AmqpDelivery

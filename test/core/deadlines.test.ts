@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { Bag, Deadlines } from '../../../src/brokers/http/deadlines.ts'
-import { FakeClock } from '../../../src/testing/index.ts'
+import { Bag, Deadlines } from '../../src/core/deadlines.ts'
+import { FakeClock } from '../../src/testing/index.ts'
 
 test('each is told at its own time, and none that was met', async () => {
   const clock = new FakeClock(0)
@@ -25,14 +25,14 @@ test('each is told at its own time, and none that was met', async () => {
 test('one that is late may set the next', async () => {
   const clock = new FakeClock(0)
   const deadlines = new Deadlines(clock)
-  let rung = 0
+  let notified = 0
   const again = (): void => {
-    rung++
+    notified++
     deadlines.add(10, again)
   }
   deadlines.add(10, again)
   for (let i = 0; i < 5; i++) await clock.advance(10)
-  expect(rung).toBe(5)
+  expect(notified).toBe(5)
 })
 
 test('a bag holds what was not taken out, in whatever order things go', () => {

@@ -1,0 +1,53 @@
+import { expect, test } from 'vitest'
+import { redisScript } from '../../../src/drivers/redis/connection.ts'
+import { redisOf } from '../../../src/drivers/redis/recognise.ts'
+import { RedisError } from '../../../src/drivers/redis/redis.ts'
+import { slotOf } from '../../../src/drivers/redis/slot.ts'
+import { replicatedScript } from '../../../src/drivers/redis/wait.ts'
+import { fresh, ioredis, nodeRedis } from '../../brokers/redis-streams/support.ts'
+import { admin, cluster, replicated } from '../../support/redis-topologies.ts'
+import { describeWith } from '../../support/services.ts'
+
+describeWith(['redis'], 'drivers of redis and the node that replies', () => {
+  test('a replica refuses WAIT: what was written before is unknown, and the connection is given up', async () => {
+    const { replicas } = await replicated()
+    const reads = redisScript('reads', 'return 1')
+    for (const driver of [ioredis, nodeRedis]) {
+      const connection = await redisOf(driver(replicas[0]!.url)).connect({ timeout: 2000 })
+      // A script that wrote would be refused itself; in between the server may become a replica.
+      const asked = replicatedScript(connection, reads, ['k'], [], { replicas: 1, within: 100 })
+      await expect(asked).rejects.toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('WAIT') })
+      expect(connection.lost.aborted).toBe(true)
+    }
+  })
+
+  test('a slot that has moved is found by the next pipeline', async () => {
+    const nodes = await cluster()
+    for (const client of [nodes.ioredis(), nodes.nodeRedis()]) {
+      const connection = await redisOf(client).connect({ timeout: 2000 })
+      const key = fresh()
+      const written = () =>
+        connection.pipeline(
+          [
+            ['set', key, '1'],
+            ['del', key],
+          ],
+          { key },
+        )
+      expect((await written()).map(String)).toEqual(['OK', '1'])
+      const old = nodes.nodes.indexOf(await nodes.masterOf(key))
+      const to = (old + 1) % nodes.nodes.length
+      const slot = String(slotOf(key))
+      await admin(nodes.nodes[to]!).call('cluster', 'setslot', slot, 'importing', nodes.ids[old]!)
+      // All of them, so that whichever the client asks knows it.
+      for (const at of [to, old, 3 - to - old]) {
+        await admin(nodes.nodes[at]!).call('cluster', 'setslot', slot, 'node', nodes.ids[to]!)
+      }
+      // Drivers follow the answer MOVED for single commands only: the first may fail, and nothing was done then.
+      const first = await written()
+      if (first.some((reply) => reply instanceof RedisError)) expect(first[0]).toMatchObject({ kind: 'MOVED' })
+      expect((await written()).map(String)).toEqual(['OK', '1'])
+      await connection.close()
+    }
+  })
+})
