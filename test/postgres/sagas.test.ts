@@ -224,14 +224,16 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
           },
           { backoff: { min: '50ms', jitter: 0 } },
         )
-      const runner = await runnerOf([one], { clock }).start()
+      // It sleeps for longer than any machine needs to claim it, so that a slow one finds it in the same step.
+      const asleep = saga(`asleep${off > 0 ? 'ahead' : 'behind'}`, { version: 1 }).sleep('pause', '1h')
+      const runner = await runnerOf([one, asleep], { clock }).start()
       const began = performance.now()
       expect(await clientOf(runner, one).run({})).toMatchObject({ a: 2 })
       expect(performance.now() - began).toBeLessThan(8000)
       await runner.stop()
       // Two that others have: one of them is silent, the other's claim has half an hour left by the server's clock.
-      const silent = await claimedByAnother(one, 0)
-      const alive = await claimedByAnother(one, 1_800_000)
+      const silent = await claimedByAnother(asleep, 0)
+      const alive = await claimedByAnother(asleep, 1_800_000)
       expect(await runner.runOnce()).toMatchObject({ taken: 1 })
       expect(await db.sagas.load(undefined, silent)).toMatchObject({ runner: undefined, currentStep: 'pause' })
       expect(await db.sagas.load(undefined, alive)).toMatchObject({ version: 1, takeovers: 0 })
