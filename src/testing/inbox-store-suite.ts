@@ -152,15 +152,18 @@ const cases: readonly StoreCase<InboxProbe>[] = [
       const controller = new AbortController()
       const { signal } = controller
       let answer: InboxAnswer | undefined
+      let begun = false
       const giveUp = new Error('told to give up')
       const second = probe.work.withTransaction(
         async (tx) => {
+          begun = true
           answer = await probe.inbox.receive(tx, key('1'), signal)
           throw giveUp
         },
         { signal },
       )
       const ended = rejects(second, giveUp)
+      await probe.time.until('it has asked', async () => begun)
       await probe.time.pass(50)
       controller.abort(giveUp)
       await probe.time.soon(ended, 'the second gave up')

@@ -183,7 +183,8 @@ const cases: readonly StoreCase<LeadershipProbe>[] = [
     async run(probe) {
       const { leadership } = probe
       const event = '0192aaaa-0000-7000-8000-000000000001'
-      const first = (await leadership.acquire('a', 0, SHORT))!
+      // Long enough to record it, on a busy machine too.
+      const first = (await leadership.acquire('a', 0, 5 * SHORT))!
       await leadership.recordProbe(first, event)
       const second = await acquired(probe, 'b', 0, SHORT)
       deepStrictEqual([second.abandoned, second.probe], [true, event])

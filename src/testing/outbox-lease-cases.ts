@@ -3,7 +3,7 @@ import { DONE } from '../flow/index.ts'
 import { dead, ids, type OutboxProbe, PLENTY, retry, sample, samples } from './outbox-probe.ts'
 import type { StoreCase } from './store-probe.ts'
 
-const SHORT = 300
+const SHORT = 800
 
 /** Relays that compete. */
 export const leaseCases: readonly StoreCase<OutboxProbe>[] = [

@@ -4,7 +4,7 @@ import type { ReaderOptions } from '../outbox/index.ts'
 import { dead, ids, type OutboxProbe, retry, sample, samples } from './outbox-probe.ts'
 import type { StoreCase } from './store-probe.ts'
 
-const SHORT = 300
+const SHORT = 800
 
 function excludes(one: Partial<ReaderOptions>, other: Partial<ReaderOptions>) {
   return async (probe: OutboxProbe) => {

@@ -5,7 +5,7 @@ import { dead, ids, type OutboxProbe, type RelayProbe, retry, sample, samples } 
 import type { StoreCase } from './store-probe.ts'
 
 /** Long enough to be used, short enough to be waited for. */
-const SHORT = 300
+const SHORT = 800
 
 interface Died {
   readonly zombie: RelayProbe

@@ -3,6 +3,9 @@ import { uuidv7 } from '../core/index.ts'
 import { definition, held, LEASE, type SagaProbe } from './saga-probe.ts'
 import { openTransaction, type StoreCase } from './store-probe.ts'
 
+/** Long enough to look before it, on a busy machine too. In milliseconds. */
+const SOON = 1200
+
 /** A saga is driven by one runner at a time, and none is forgotten: claims, leases, takeovers, waking. */
 export const CLAIM_CASES: readonly StoreCase<SagaProbe>[] = [
   {
@@ -32,9 +35,9 @@ export const CLAIM_CASES: readonly StoreCase<SagaProbe>[] = [
   {
     name: 'what was inserted by its runner is not due before its lease has run out',
     async run(probe) {
-      const { id } = await probe.inserted({ runner: uuidv7(), wakeIn: 300 })
+      const { id } = await probe.inserted({ runner: uuidv7(), wakeIn: SOON })
       deepStrictEqual(await probe.ids(), [])
-      await probe.time.pass(400)
+      await probe.time.pass(SOON + 100)
       const { claimed } = await probe.claim()
       deepStrictEqual(
         claimed.map(({ saga, takenOver }) => [saga.id, takenOver, saga.takeovers]),
@@ -76,12 +79,12 @@ export const CLAIM_CASES: readonly StoreCase<SagaProbe>[] = [
     name: 'a write keeps the lease as it is while more than half of it is left, and renews it then',
     async run(probe) {
       const { id } = await probe.inserted()
-      const { runner } = await probe.claim({ lease: 1000 })
+      const { runner } = await probe.claim({ lease: 4000 })
       const before = (await probe.load(id)).wakeAt!
-      await probe.sagas.save(undefined, probe.change(id, 2, { runner, lease: 1000 }))
+      await probe.sagas.save(undefined, probe.change(id, 2, { runner, lease: 4000 }))
       deepStrictEqual((await probe.load(id)).wakeAt, before)
-      await probe.time.pass(600)
-      await probe.sagas.save(undefined, probe.change(id, 3, { runner, lease: 1000 }))
+      await probe.time.pass(2100)
+      await probe.sagas.save(undefined, probe.change(id, 3, { runner, lease: 4000 }))
       ok((await probe.load(id)).wakeAt! > before)
     },
   },
@@ -90,11 +93,11 @@ export const CLAIM_CASES: readonly StoreCase<SagaProbe>[] = [
     async run(probe) {
       const { id } = await probe.inserted()
       const { runner } = await probe.claim()
-      const release = { runner, claim: 'release' as const, wakeIn: 200 }
+      const release = { runner, claim: 'release' as const, wakeIn: SOON }
       strictEqual(await probe.sagas.save(undefined, probe.change(id, 2, release)), true)
       strictEqual((await probe.load(id)).runner, undefined)
       deepStrictEqual(await probe.ids(), [])
-      await probe.time.pass(300)
+      await probe.time.pass(SOON + 100)
       const again = await probe.claim()
       deepStrictEqual([again.claimed[0]?.saga.id, again.claimed[0]?.takenOver], [id, false])
       const never = { runner: again.runner, claim: 'release' as const, wakeIn: undefined }
@@ -163,10 +166,10 @@ export const CLAIM_CASES: readonly StoreCase<SagaProbe>[] = [
     name: 'renewing returns those that are still one’s own',
     async run(probe) {
       const [first, second] = [await probe.inserted(), await probe.inserted()]
-      const { runner } = await probe.claim({ lease: 300 })
+      const { runner } = await probe.claim({ lease: SOON })
       const claims = [first, second].map(({ id }) => ({ id, runner }))
       deepStrictEqual([...(await probe.sagas.extend(claims, LEASE))].sort(), [first.id, second.id].sort())
-      await probe.time.pass(400)
+      await probe.time.pass(SOON + 100)
       deepStrictEqual(await probe.ids(), [])
       await probe.sagas.save(undefined, probe.change(second.id, 2, { runner, claim: 'release', wakeIn: 0 }))
       deepStrictEqual(await probe.sagas.extend([...claims, { id: uuidv7(), runner }], LEASE), [first.id])

@@ -6,6 +6,7 @@ import { telemetry, Unavailable } from '../../src/core/index.ts'
 import { databaseOf, sqlOf } from '../../src/drivers/sql/database.ts'
 import { type FaultProxy, faultProxy } from '../../src/testing/index.ts'
 import { type FreshDatabase, freshDatabase, without } from '../support/services.ts'
+import { eventually } from '../support/wait.ts'
 
 /** A network that swallows everything, and a pooler that gives every transaction another session. */
 describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('%s on a bad network', (driver) => {
@@ -32,7 +33,7 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('%s on a bad ne
 
   test('a connection that answers nothing is given up in time, and its user told', async () => {
     const { db, end } = open(proxy.url(database.url))
-    const connection = await db.connect({ prepare: true, timeout: 300 })
+    const connection = await db.connect({ prepare: true, timeout: 1500 })
     const lost: unknown[] = []
     connection.onLost((error) => lost.push(error))
     proxy.blackHole()
@@ -42,7 +43,7 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('%s on a bad ne
     expect(lost).toHaveLength(1)
     await expect(connection.query('SELECT 1')).rejects.toBeInstanceOf(Unavailable)
     await connection.release(true)
-    await expect(db.connect({ prepare: true, timeout: 300 })).rejects.toBeInstanceOf(Unavailable)
+    await expect(db.connect({ prepare: true, timeout: 1500 })).rejects.toBeInstanceOf(Unavailable)
     proxy.cut()
     await proxy.restore()
     const again = await db.connect({ prepare: true, timeout: 5000 })
@@ -109,7 +110,7 @@ describe.skipIf(without('postgres'))('pg', () => {
       'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()',
       [database.name],
     )
-    for (let i = 0; i < 200 && told.length === 0; i++) await sleep(10)
+    await eventually('it is told', () => told.length > 0)
     stop()
     expect(told).toContain('pg')
     expect((await db.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }])

@@ -21,7 +21,7 @@ async function processOf(name: string, database: string, reader: string): Promis
     script.kill('SIGKILL')
     await script.finished.catch(() => {})
   })
-  const port = /\d+/.exec(await script.line('port', 30_000))![0]
+  const port = /\d+/.exec(await script.line('port'))![0]
   return Object.assign(script, {
     async scrape() {
       // As Prometheus does with one that hangs: its numbers are absent.
@@ -63,7 +63,7 @@ describeWith(['postgres'], 'gauges of two processes', () => {
             const same = numbers.every((number, i) => seen.numbers[i] === number)
             return same && seen.leads.filter((leads) => leads === 1).length === 1
           },
-          { limit: 20_000, every: 50, seen: () => [...sums] },
+          { limit: 40_000, every: 50, seen: () => [...sums] },
         )
       const first = await processOf('a', t.database.url, reader)
       await told([first], [3])

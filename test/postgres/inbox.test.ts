@@ -1,10 +1,10 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { classify, Message, type WaybillError } from '../../src/core/index.ts'
 import { databaseOf, sqlOf } from '../../src/drivers/sql/database.ts'
 import { InboxNames, PostgresInbox } from '../../src/postgres/inbox.ts'
 import { sql } from '../../src/postgres/sql.generated.ts'
 import { drivers, type Opened } from '../drivers/drivers.ts'
+import { eventually } from '../support/wait.ts'
 
 const fails = (work: Promise<unknown>): Promise<WaybillError> =>
   work.then(
@@ -177,13 +177,11 @@ describe.each(drivers)('inbox on $name', ({ open, single }) => {
 
 /** Until somebody waits for a transaction of another. */
 async function waiting(opened: Opened): Promise<void> {
-  for (let i = 0; i < 500; i++) {
+  await eventually('somebody waits', async () => {
     const found = await opened.sql(
       `SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND pid IN (
         SELECT pid FROM pg_stat_activity WHERE datname = current_database())`,
     )
-    if (found.length > 0) return
-    await sleep(5)
-  }
-  expect.unreachable('nobody waits')
+    return found.length > 0
+  })
 }

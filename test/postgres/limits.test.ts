@@ -27,7 +27,7 @@ function open(url: string, outbox: PostgresOutboxOptions = {}): Postgres {
   const pool = new pg.Pool({ connectionString: url, max: 2, application_name: 'limited' })
   pool.on('error', () => {})
   ends.push(() => pool.end())
-  return postgres({ pool, statementTimeout: 100, outbox }) as Postgres
+  return postgres({ pool, statementTimeout: 1000, outbox }) as Postgres
 }
 
 /** Another transaction keeps this table for itself, and whoever asks for it waits. */

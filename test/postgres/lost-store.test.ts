@@ -149,7 +149,7 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a store that i
 
   describe('a network that swallows everything', () => {
     test('enqueue and inbox give up in time, and the transaction with them', async () => {
-      const db = open({ statementTimeout: 300 })
+      const db = open({ statementTimeout: 1000 })
       const enqueueing = (tx: unknown) => db.outbox.enqueue(tx, Placed({ n: 1 }))
       const receiving = (tx: unknown) => db.inbox.receive(tx, { subscriber: 'billing', source: '/s', id: '1' })
       for (const [send, answers] of [
@@ -168,7 +168,7 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a store that i
         )
         expect(answer).toBe(answers)
         if (answers === undefined) expect(error).toBeInstanceOf(Unavailable)
-        expect(performance.now() - began).toBeLessThan(8000)
+        expect(performance.now() - began).toBeLessThan(20_000)
         proxy.cut()
         await proxy.restore()
       }
@@ -184,7 +184,7 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a store that i
           proxy.blackHole()
           await sqlOf(tx).query('SELECT 1')
         },
-        { timeout: 500, retry: { attempts: 100, backoff: { min: 1, max: 1, jitter: 0 } } },
+        { timeout: 1500, retry: { attempts: 100, backoff: { min: 1, max: 1, jitter: 0 } } },
       )
       await eventually('it to be told', () => recorded.of('message.handled').length > 0)
       await proxy.restore()
@@ -193,7 +193,7 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a store that i
     })
 
     test('a query of ours outside of a transaction has a limit', async () => {
-      const db = open({ statementTimeout: 300 })
+      const db = open({ statementTimeout: 1000 })
       await db.inbox.clean()
       proxy.blackHole()
       expect(await fails(db.inbox.clean())).toBeInstanceOf(Unavailable)

@@ -8,7 +8,7 @@ import { PostgresUnitOfWork } from '../../src/postgres/store.ts'
 import { type ConsumeOptions, deadLetter, type Middleware, Router, repeat, timeout } from '../../src/router/index.ts'
 import { inbox, outbox, transaction, transactional } from '../../src/store/middleware.ts'
 import type { EnqueueOptions } from '../../src/store/store.ts'
-import { type ScriptedSource, scriptedSource } from '../../src/testing/index.ts'
+import { FakeClock, type ScriptedSource, scriptedSource } from '../../src/testing/index.ts'
 import { drivers, type Opened } from '../drivers/drivers.ts'
 import { eventually } from '../support/wait.ts'
 
@@ -157,17 +157,24 @@ describe.each(drivers)('middleware on $name', ({ open, single }) => {
   })
 
   test('a handler that was given up does not commit afterwards', async () => {
+    let begun = false
     let finished = 0
+    const clock = new FakeClock()
     const router = new Router('billing')
-      .use(timeout('500ms'))
+      .use(timeout('500ms', clock))
       .use(transactional(db))
       .on(OrderPlaced, async ({ data }, { tx, signal }) => {
         await invoice(tx, data.order)
-        await new Promise((resolve) => signal.addEventListener('abort', resolve))
+        const aborted = new Promise((resolve) => signal.addEventListener('abort', resolve))
+        begun = true
+        await aborted
         await sleep(20)
         finished++
       })
-    const [settled] = await consume(router, [placed('1')])
+    const [settled] = await consume(router, [placed('1')], {}, async () => {
+      await until(() => begun)
+      await clock.advance(500)
+    })
     expect(settled).toMatchObject({ kind: 'retry', error: { code: 'TIMEOUT' } })
     await until(() => finished === 1)
     await unit.withTransaction(async () => {})

@@ -39,7 +39,7 @@ const pools = {
 }
 
 function relayOf(options: Partial<RelayOptions> & Pick<RelayOptions, 'from'>): Relay {
-  const relay = new Relay({ to: t.sink, lease: 1500, ...options })
+  const relay = new Relay({ to: t.sink, lease: 2000, ...options })
   open.push(relay)
   return relay
 }
@@ -138,7 +138,7 @@ test.each(['owner', 'lease'] as const)(
   async (reader) => {
     const pool = pgPool(4)
     const telemetry = recordTelemetry(['flow.lost', 'task.failed', 'task.ran'])
-    const relay = relayOf({ from: postgres({ pool }).outbox, reader, lease: 900, poll: '50ms', maxPoll: '50ms' })
+    const relay = relayOf({ from: postgres({ pool }).outbox, reader, lease: 2000, poll: '50ms', maxPoll: '50ms' })
     await relay.start()
     await t.enqueue(Placed({ n: 1 }))
     await t.sink.arrived(1)
@@ -229,7 +229,7 @@ test('a relay and a consumer share a pool of 4', async () => {
 test.each(['owner', 'lease'])('runOnce as %s keeps no process alive, nor the pool from ending', async (reader) => {
   await t.enqueue([Placed({ n: 1 }), Placed({ n: 2 })])
   const script = new URL('./once-child.ts', import.meta.url)
-  const child = runScript({ script, args: [t.database.url, reader], timeout: 20_000 })
+  const child = runScript({ script, args: [t.database.url, reader] })
   expect(await child.finished).toMatchObject({ code: 0, stdout: expect.stringContaining('{"done":2}') })
 })
 

@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Flow } from '../../src/adapter.ts'
 import { outboxSource, Router } from '../../src/index.ts'
-import { FakeClock } from '../../src/testing/index.ts'
+import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
+import { eventually } from '../support/wait.ts'
 import { number, outboxOn, Placed, type TestOutbox } from './support.ts'
 
 let t: TestOutbox
@@ -117,25 +118,30 @@ test('a take that fails half-way has taken nothing: the next one finds all of it
 
 test('a handler that takes longer than the lease keeps its row', async () => {
   await t.enqueue([Placed({ n: 1 })])
+  const lease = '1500ms'
+  const telemetry = recordTelemetry(['task.ran'])
+  const renewals = () => telemetry.of('task.ran').filter(({ task }) => task === 'slow: extend').length
   let calls = 0
   const slow = new Flow({
     name: 'slow',
-    from: outboxSource(t.outbox, { reader: 'lease', lease: '300ms' }),
+    from: outboxSource(t.outbox, { reader: 'lease', lease }),
     poll: '50ms',
     maxPoll: '50ms',
     step: {
       each: async () => {
         calls++
-        await new Promise((resolve) => setTimeout(resolve, 1200))
+        // Every third of a lease.
+        await eventually('two leases have passed', () => renewals() >= 6)
       },
     },
   })
-  const other = t.relay({ reader: 'lease', lease: '300ms', poll: '50ms', maxPoll: '50ms' })
+  const other = t.relay({ reader: 'lease', lease, poll: '50ms', maxPoll: '50ms' })
   await slow.start()
-  await expect.poll(() => calls).toBe(1)
+  await eventually('it is handled', () => calls === 1)
   await other.start()
-  await expect.poll(() => t.states(), { timeout: 5000 }).toEqual({ published: 1 })
+  await eventually('it is published', async () => (await t.states())['published'] === 1)
   await slow.stop()
+  telemetry.stop()
   expect(calls).toBe(1)
   expect(t.sink.messages).toHaveLength(0)
 })

@@ -118,7 +118,7 @@ describeWith(['postgres', 'rabbitmq', 'redis'], 'a projection from a real broker
       const isFold = async () => {
         const expected = fold(await history(), nameOf)
         const is = () => view().then((rows) => isDeepStrictEqual(rows, expected))
-        await eventually('the view is the fold', is, { limit: 10_000, seen: async () => view() }).catch(() => {})
+        await eventually('the view is the fold', is, { limit: 30_000, seen: async () => view() }).catch(() => {})
         expect(await view()).toEqual(expected)
       }
       await settled('x')

@@ -44,7 +44,7 @@ for (const server of servers) {
       const result = await child.finished
       mustCrash(result)
       results.push(result)
-      await t.relay({ lease: '1s' }).start()
+      await t.relay({ lease: '30s' }).start()
       await t.settled()
       // What had gone out and was not settled goes out again, at most two batches; nothing else.
       expect(await t.problems({ duplicates: 8 })).toEqual([])
@@ -117,7 +117,7 @@ for (const version of servers) {
       await outbox.enqueueAlone(samples(3))
       const never = new AbortController().signal
       const session = async (lease: number) => (await outbox.reader({ ...READER, lease }).assignment())[0]!.open(never)
-      const [zombie, next] = [await session(150), await session(60_000)]
+      const [zombie, next] = [await session(1000), await session(60_000)]
       const taken = await zombie!.take({ count: 3, bytes: 1e6 }, never)
       const again: (typeof taken)[number][] = []
       await until('the lease has run out', async () => {

@@ -59,12 +59,12 @@ for (const server of ['redis', 'redis6']) {
       const [poison] = await t.fill(1, 1)
       await t.fill(20)
       // Those beside it are charged too, until it goes out alone.
-      const relay = { lease: 500, retry: { attempts: 8 }, batch: 50, maxBatch: 50 } as const
+      const relay = { lease: 1500, retry: { attempts: 8 }, batch: 50, maxBatch: 50 } as const
       for (let deaths = 0; deaths < 20; deaths++) {
         const child = t.child({ relay, poison: poison!.id })
         const ended = await Promise.race([
           child.finished,
-          until('nothing is pending', async () => (await t.pending()) === 0, 30_000),
+          until('nothing is pending', async () => (await t.pending()) === 0, 120_000),
         ])
         if (ended === undefined) break
       }

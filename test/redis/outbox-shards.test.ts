@@ -48,9 +48,11 @@ describeWith(['redis'], 'one shard of a redis outbox is down', () => {
   test('the other flows, keeps its leases and is charged nothing; when it is back its events come', async () => {
     const { outbox, a, keys } = setup()
     const seen: string[] = []
-    // Longer than the lease: without renewal it would run out.
+    // The first takes longer than the lease: without renewal it would run out.
+    const lease = 1000
+    let calls = 0
     const to = async ({ id }: { id: string }) => {
-      await systemClock.sleep(500)
+      if (++calls === 1) await systemClock.sleep(2 * lease)
       seen.push(id)
     }
     const [here, there] = [samples(6, { key: keys[0] }), samples(2, { key: keys[1] })]
@@ -58,7 +60,7 @@ describeWith(['redis'], 'one shard of a redis outbox is down', () => {
     await servers[1].stop('kill')
     try {
       await outbox.enqueueAlone(here.slice(0, 2))
-      const relay = await started(outbox, { to, lease: 300 })
+      const relay = await started(outbox, { to, lease })
       await until('those of the shard that is there have arrived', () => seen.length === 2)
       expect(relay.status().children?.map(({ state }) => state)).toContain('failing')
       await outbox.enqueueAlone(here.slice(2, 3))

@@ -351,7 +351,7 @@ for (const server of ['redis', 'redis6']) {
       }
       await look.set(`${base}:sequence`, String((Date.now() + hour) * 1000))
       const told = recordTelemetry(['warning'])
-      const session = (await (await outbox.reader({ ...READER, lease: 300 }).assignment())[0]!.open(NEVER))!
+      const session = (await (await outbox.reader({ ...READER, lease: 1000 }).assignment())[0]!.open(NEVER))!
       const seen: string[] = []
       await until('all have come', async () => {
         const more = await session.take({ count: 5, bytes: 1e6 }, NEVER)
@@ -385,7 +385,7 @@ for (const server of ['redis', 'redis6']) {
     test('an event that was scheduled waits for what is in flight of its key when it is due, and goes before what came later', async () => {
       const { outbox } = setup()
       const [scheduled, first, later] = samples(3, { key: 'a' })
-      await outbox.enqueueAlone(scheduled!, { availableAt: new Date(Date.now() + 500) })
+      await outbox.enqueueAlone(scheduled!, { availableAt: new Date(Date.now() + 2000) })
       await outbox.enqueueAlone(first!)
       const session = (await (await outbox.reader(READER).assignment())[0]!.open(NEVER))!
       const take = () => session.take({ count: 5, bytes: 1e6 }, NEVER)

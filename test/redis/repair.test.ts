@@ -95,12 +95,16 @@ for (const server of ['redis', 'redis6']) {
       const { outbox, raw, base, member, repair } = setup()
       const events = samples(2)
       await outbox.enqueueAlone(events)
-      const [source] = await outbox.reader({ ...READER, lease: 200 }).assignment()
+      const [source] = await outbox.reader({ ...READER, lease: 1500 }).assignment()
       const session = await source!.open(new AbortController().signal)
       expect(await session!.take({ count: 2, bytes: 1e6 }, new AbortController().signal)).toHaveLength(2)
       await raw.zrem(`${base}:leased`, await member(events[0]!, 'leased'))
       expect(await repair.runOnce()).toMatchObject({ restored: 1, released: 0 })
-      await until('the lease has ended', async () => (await repair.runOnce()).released === 2)
+      let released = 0
+      await until('the leases have ended', async () => {
+        released += (await repair.runOnce()).released
+        return released === 2
+      })
       const entries = await outbox.admin.list()
       expect(entries.map(({ state, attempts }) => [state, attempts])).toEqual([
         ['retrying', 1],

@@ -296,7 +296,7 @@ for (const server of ['redis', 'redis6']) {
         finish = resolve
       })
       const router = new Router('billing')
-        .use(timeout(200))
+        .use(timeout(1500))
         .use(transactional(db))
         .on(Placed, async (_, { tx }) => {
           tx.incr(db.key('total'))

@@ -51,8 +51,3 @@ if (mode === 'wait') {
   let ticks = 0
   setInterval(() => console.log(`tick ${ticks++}`), 20)
 }
-
-if (mode === 'hang') {
-  console.log('hanging')
-  setInterval(() => undefined, 1000)
-}

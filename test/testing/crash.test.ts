@@ -1,3 +1,6 @@
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import {
   crashPoint,
@@ -9,6 +12,7 @@ import {
   type ScriptResult,
   sourcePoints,
 } from '../../src/testing/index.ts'
+import { eventually } from '../support/wait.ts'
 
 const script = new URL('./crash-script.ts', import.meta.url)
 
@@ -76,9 +80,13 @@ describe('crash', () => {
     const running = runScript({ script, args: ['wait'] })
     await running.line('tick 1')
     running.pause()
-    // What was on its way still arrives.
-    await new Promise((resolve) => setTimeout(resolve, 50))
-    const before = running.stdout
+    // What was on its way still arrives. Then nothing does, for as long as ten ticks take.
+    let before = ''
+    await eventually('it is silent', async () => {
+      before = running.stdout
+      await new Promise((resolve) => setTimeout(resolve, 200))
+      return running.stdout === before
+    })
     await new Promise((resolve) => setTimeout(resolve, 200))
     expect(running.stdout).toBe(before)
     running.resume()
@@ -89,7 +97,10 @@ describe('crash', () => {
   })
 
   test('a script that does not end is killed, and what it printed is told', async () => {
-    const running = runScript({ script, args: ['hang'], timeout: 6000 })
+    // Without a compiler: it hangs long before its time is up.
+    const hanging = join(mkdtempSync(join(tmpdir(), 'waybill-hang-')), 'hang.mjs')
+    writeFileSync(hanging, "console.log('hanging')\nsetInterval(() => undefined, 1000)\n")
+    const running = runScript({ script: hanging, timeout: 10_000 })
     await expect(running.finished).rejects.toThrow(/has not ended; it printed: (.|\n)*hanging/)
     expect(() => process.kill(running.pid, 0)).toThrow('ESRCH')
   })

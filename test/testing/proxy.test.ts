@@ -212,7 +212,7 @@ describe('half-open', () => {
 
 test('latency delays each way, without adding up over a burst', async () => {
   const [near, far] = await pair()
-  proxy.latency(100)
+  proxy.latency(300)
   const from = performance.now()
   for (let index = 0; index < 20; index++) near.socket.write('x')
   await far.until((ear) => ear.text.length === 20)
@@ -221,9 +221,9 @@ test('latency delays each way, without adding up over a burst', async () => {
   await near.until((ear) => ear.text === 'y')
   const back = performance.now() - from - there
   // A timer may fire up to a millisecond early; late depends on the machine, so the bound is generous.
-  expect(there).toBeGreaterThan(98)
-  expect(back).toBeGreaterThan(98)
-  expect(there).toBeLessThan(1500)
+  expect(there).toBeGreaterThan(298)
+  expect(back).toBeGreaterThan(298)
+  expect(there).toBeLessThan(5000)
 })
 
 test('jitter comes from the given random and keeps the order', async () => {

@@ -27,7 +27,7 @@ function factory(fault: Fault): BrokerFactory {
   return {
     name: 'faulty',
     features,
-    patience: 1500,
+    patience: 4000,
     quiet: 100,
     async create() {
       const broker = new InProcessBroker()

@@ -173,7 +173,7 @@ describeWith(['nats'], 'nats and dead letters', () => {
     const mine = broker(connecting(url()))
     const publisher = mine.publisher({ subject: `${mine.stream}.a` })
     await publisher.publish([message()], NEVER)
-    const source = mine.source({ group: 'g', create: true, maxCrashes: 2, ackWait: 200, block: 50 })
+    const source = mine.source({ group: 'g', create: true, maxCrashes: 2, ackWait: 1000, block: 50 })
     const attempts: number[] = []
     const sessions = []
     for (let i = 0; i < 2; i++) {

@@ -85,10 +85,10 @@ describeWith(['nats'], 'nats under faults', () => {
     let runs = 0
     // Many, so that what is given to another after all is not given to the same one by chance.
     const flows = [1, 2, 3, 4, 5].map(() => {
-      const from = mine.source({ group: 'g', create: true, ackWait: 600, block: 100 })
+      const from = mine.source({ group: 'g', create: true, ackWait: 1500, block: 100 })
       const each = async () => {
         runs++
-        await systemClock.sleep(2000)
+        await systemClock.sleep(4000)
       }
       return new Flow({ name: 'slow', from, step: { each } })
     })
@@ -205,7 +205,7 @@ describeWith(['nats'], 'nats under faults', () => {
 
   test('a silent server: publish is down in time, the session is lost, and closing does not hang', async () => {
     await using proxy = await proxied()
-    const mine = broker(connecting(proxy.url(url()), { ignoreClusterUpdates: true, timeout: 500 }), { timeout: 300 })
+    const mine = broker(connecting(proxy.url(url()), { ignoreClusterUpdates: true, timeout: 2000 }), { timeout: 1500 })
     const publisher = mine.publisher({ subject: `${mine.stream}.a` })
     const session = await mine.source({ group: 'g', create: true, block: 50 }).open()
     await publisher.publish([message()], NEVER)

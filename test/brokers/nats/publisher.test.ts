@@ -111,7 +111,7 @@ describeWith(['nats'], 'nats: what a publisher is answered', () => {
 
   test('an answer that is not JetStream’s is no confirmation', async () => {
     const stream = fresh()
-    const mine = broker(connecting(url()), { stream, timeout: 500 })
+    const mine = broker(connecting(url()), { stream, timeout: 3000 })
     const publisher = mine.publisher({ subject: ({ type }) => type })
     const elsewhere = fresh()
     const answers = [
@@ -146,7 +146,7 @@ describeWith(['nats'], 'nats: what a publisher is answered', () => {
 
   test('a dead letter counts as kept only when its stream has it', async () => {
     const stream = fresh()
-    const mine = broker(connecting(url()), { stream, timeout: 500 })
+    const mine = broker(connecting(url()), { stream, timeout: 3000 })
     const source = mine.source({ group: 'g', create: true, block: 50 })
     const session = await source.open()
     const publisher = mine.publisher({ subject: `${stream}.a` })

@@ -76,10 +76,10 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
       await publisher.publish([message()], NEVER)
       let runs = 0
       const flows = brokers.map((broker) => {
-        const from = broker.source({ stream, group: 'g', block: 20, reclaim: { every: 20, idle: 300 } })
+        const from = broker.source({ stream, group: 'g', block: 20, reclaim: { every: 20, idle: 1200 } })
         const each = async () => {
           runs++
-          await systemClock.sleep(1500)
+          await systemClock.sleep(3000)
         }
         return new Flow({ name: 'slow', from, step: { each } })
       })
@@ -213,14 +213,14 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
       const stream = fresh()
       const { hostname, port } = new URL(url())
       await using proxy = await faultProxy({ host: hostname, port: Number(port) })
-      const broker = redisStreams({ client: ioredis(proxy.url(url())), timeout: 300 })
+      const broker = redisStreams({ client: ioredis(proxy.url(url())), timeout: 1500 })
       const publisher = broker.publisher({ stream })
       const session = await broker.source({ stream, group: 'g', block: 50 }).open()
       await publisher.publish([message()], NEVER)
       proxy.blackHole()
       expect((await publisher.publish([message()], NEVER))[0]!.kind).toBe('down')
       await session.take({ count: 1, bytes: 1 }, NEVER).catch(() => {})
-      await until('it is lost', async () => session.lost.aborted, 5000)
+      await until('it is lost', async () => session.lost.aborted)
       await session.close()
       await proxy.restore()
       await publisher.close!()

@@ -88,11 +88,12 @@ describe('a process killed', { timeout: 120_000, concurrent: true }, () => {
     (at, reader) =>
       inWorld(async (t) => {
         await t.fill(10, 3)
-        const relay = { reader, lease: '500ms', batch: 4, maxBatch: 4 } as const
+        const relay = { reader, lease: '1s', batch: 4, maxBatch: 4 } as const
         const job = { points: 'relay', broker: t.database.url, relay }
         const result = await (await t.child(job, { at: `${at}#2` })).finished
         expect(result).toMatchObject({ crashed: true })
-        const second = t.relay({ ...relay, inner: sqlBroker(t.database.url) })
+        // Its own lease is longer: on a busy machine one that runs out would be one more that nobody settled.
+        const second = t.relay({ ...relay, lease: '30s', inner: sqlBroker(t.database.url) })
         await second.start()
         await t.settled()
         await second.stop()

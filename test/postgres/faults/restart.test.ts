@@ -9,7 +9,7 @@ let t: World
 afterEach(() => t.end())
 
 const restarts = scale({ test: 2, full: 5, torture: 100 })
-const leases = scale({ test: 2, full: 20, torture: 100 })
+const leases = scale({ test: 2, full: 10, torture: 100 })
 const limit = scale({ test: 120_000, full: 300_000, torture: 3_600_000 })
 
 /** Commits with patience: a service tries again while its database is away, and may find that it had succeeded. */
@@ -51,7 +51,7 @@ describe('outages', { timeout: limit }, () => {
       t = await world()
       await using broker = await tcpBroker()
       // Short, and yet so long that a busy machine renews it in time: one that runs out is an attempt.
-      const lease = scale({ test: 3000, full: 1500, torture: 1500 })
+      const lease = scale({ test: 3000, full: 3000, torture: 1500 })
       const outage = { min: 20, max: 200, jitter: 0 }
       const relay = t.relay({ reader, lease, outage, inner: tcpPublisher(broker.port) })
       await t.fill(50, 10)

@@ -37,10 +37,10 @@ describe('another reader on a live table', { timeout: 120_000 }, () => {
   test('both at once: the second waits, says so, and takes over when the first is gone', async () => {
     const telemetry = recordTelemetry(['relay.waiting'])
     const written = t.writing(10)
-    const first = t.relay({ reader: 'owner', lease: 1000 })
+    const first = t.relay({ reader: 'owner', lease: 5000 })
     await first.start()
     await until(() => t.journal.arrived() > 20)
-    const second = t.relay({ reader: 'lease', lease: 1000, name: 'second' })
+    const second = t.relay({ reader: 'lease', lease: 5000, name: 'second' })
     await second.start()
     const waiting = await telemetry.next('relay.waiting')
     expect(waiting).toMatchObject({ shard: undefined, reason: expect.stringContaining('owner/1') })

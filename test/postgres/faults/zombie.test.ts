@@ -9,7 +9,7 @@ beforeEach(async () => {
 })
 afterEach(() => t.end())
 
-const LEASE = 1500
+const LEASE = 2500
 
 describe('a relay suspended past its lease', { timeout: 120_000 }, () => {
   test.each(['owner', 'lease'] as const)(

@@ -25,6 +25,9 @@ export interface Trouble {
   readonly timeout?: '5s'
 }
 
+/** How long a call may take: on a busy machine most of them must still succeed. In milliseconds. */
+const TIMEOUT = 800
+
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
 
 /** A small service with tables of its own: does the work of a key once, undoes it once, and not the work after the undo. */
@@ -100,7 +103,7 @@ class Remote {
     }
     if (luck >= fails + hangs) return work()
     if (next() < 0.5)
-      pause(400)
+      pause(TIMEOUT + 150)
         .then(work)
         .catch(() => {})
     return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason), { once: true }))
@@ -110,7 +113,10 @@ class Remote {
 /** The order saga: reserve stock, charge the card, book a carrier, who refuses one order in ten. */
 export function orderSaga(pool: pg.Pool, trouble: Trouble) {
   const [stock, money, carrier] = SERVICES.map((name) => new Remote(pool, name, trouble)) as [Remote, Remote, Remote]
-  const quick = { timeout: trouble.timeout ?? '250ms', backoff: { min: '50ms', max: '500ms', jitter: '50ms' } } as const
+  const quick = {
+    timeout: trouble.timeout ?? `${TIMEOUT}ms`,
+    backoff: { min: '50ms', max: '500ms', jitter: '50ms' },
+  } as const
   return saga<{ n: number; kills?: boolean }>('order', { version: 1, aggregate: ({ n }) => String(n) })
     .step(
       'reserve',
