@@ -53,7 +53,7 @@ const failed = async (work: Promise<unknown>): Promise<unknown> => {
   work.catch((caught) => {
     error = caught
   })
-  return eventually('it to give up', () => error, { limit: 20_000 })
+  return eventually('it to give up', () => error)
 }
 
 describe('an admin whose server vanishes in the middle of a statement gives up:', () => {

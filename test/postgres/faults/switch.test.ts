@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Router, transactional } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
-import { service } from '../../support/services.ts'
+import { describeWith, service } from '../../support/services.ts'
 import { Placed } from './business.ts'
 import { BROKER_TABLE, sqlBroker, sqlBrokerSource } from './sql-broker.ts'
 import { until, type World, world } from './support.ts'
@@ -73,7 +73,7 @@ describe('another reader on a live table', { timeout: 120_000 }, () => {
   })
 })
 
-describe('behind a pooler in transaction mode', { timeout: 120_000 }, () => {
+describeWith(['pgbouncer'], 'behind a pooler in transaction mode', () => {
   test.each(['owner', 'lease'] as const)('reading as %s it polls, and an owner says what is lost', async (reader) => {
     t = await world(service('postgres'))
     const pool = new pg.Pool({ connectionString: t.database.through!('pgbouncer'), max: 5 })
