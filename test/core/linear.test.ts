@@ -94,7 +94,10 @@ describe('four times the text takes about four times as long:', () => {
     for (const piece of NASTY) {
       let before = 0
       for (let size = 16_384; size <= 1_048_576; size *= 4) {
-        const took = fastest(read, piece.repeat(Math.ceil(size / piece.length)))
+        const text = piece.repeat(Math.ceil(size / piece.length))
+        let took = timed(read, text)
+        // What seems slow may have been interrupted: the fastest of a few counts.
+        for (let more = 0; more < 4 && took > 400 && took >= 8 * before; more++) took = Math.min(took, timed(read, text))
         // A megabyte takes some ten milliseconds; what takes sixteen times as long for four times as much, far longer.
         const grew = took > 400 ? took / before : 0
         expect(grew, `${JSON.stringify(piece)} × ${size}: ${before} ms, then ${took} ms`).toBeLessThan(8)
@@ -104,16 +107,12 @@ describe('four times the text takes about four times as long:', () => {
   })
 })
 
-function fastest(read: (text: string) => unknown, text: string): number {
-  let best = Number.POSITIVE_INFINITY
-  for (let run = 0; run < 3 && best > 1; run++) {
-    const began = performance.now()
-    try {
-      read(text)
-    } catch {
-      // Refusing it is fine.
-    }
-    best = Math.min(best, performance.now() - began)
+function timed(read: (text: string) => unknown, text: string): number {
+  const began = performance.now()
+  try {
+    read(text)
+  } catch {
+    // Refusing it is fine.
   }
-  return best
+  return performance.now() - began
 }

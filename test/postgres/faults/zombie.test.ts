@@ -56,13 +56,16 @@ describe('an owner cut off from the database but not from the broker', { timeout
       await until(() => t.journal.count('ok', first.name) > 100)
       const second = await t.child({ relay, delay: 5 })
       await second.line('started')
+      const opened = t.journal.count('opened', first.name)
       const at = Date.now()
       await proxy[fault]()
       // A cut connection is opened again at once; the other two leave the field to the second.
-      if (fault === 'cut') await until(() => t.journal.count('opened', first.name) > 1)
+      if (fault === 'cut') await until(() => t.journal.count('opened', first.name) > opened)
       else await until(() => t.journal.count('ok', second.name) > 0)
       const lines = t.journal.read()
-      expect(lines.filter(({ what, relay }) => what === 'lost' && relay === first.name)).toHaveLength(1)
+      // On a crowded machine it may have lost its term before, too.
+      const lost = lines.filter(({ what, relay, at: when }) => what === 'lost' && relay === first.name && when >= at)
+      expect(lost).toHaveLength(1)
       const last = lines.findLast(({ what, relay }) => what === 'start' && relay === first.name)!
       const taken = lines.find(({ what, relay }) => what === 'start' && relay === second.name)
       if (fault !== 'cut') {
