@@ -44,18 +44,21 @@ describe.each(Object.keys(WORLDS))('outbox_dispatch_latency_seconds on %s', (kin
         )
       },
     }
-    await world.enqueue([Placed({ n: 1 }), Placed({ n: 2 }), event('order.lost')({})], { topic: 'orders' })
     const retry = { backoff: { min: '1h' } } as const
     const relay = new Relay({ from: world.outbox, to: to as never, lease: '1h', timeout: false, clock, retry })
     ends.push(() => relay.stop())
+    // All arrive; then one of them does not.
+    await world.enqueue([Placed({ n: 1 }), Placed({ n: 2 })], { topic: 'orders' })
     await relay.runOnce()
-    expect(calls).toEqual([3])
+    await world.enqueue([Placed({ n: 3 }), Placed({ n: 4 }), event('order.lost')({})], { topic: 'orders' })
+    await relay.runOnce()
+    expect(calls).toEqual([2, 3])
     const of = (part: string) => metrics.of(`outbox_dispatch_latency_seconds_${part}`)
     const [success, failure] = ['topic="orders",result="success"', 'topic="orders",result="failure"']
-    expect(await of('count')).toEqual({ [success]: 2, [failure]: 1 })
+    expect(await of('count')).toEqual({ [success]: 4, [failure]: 1 })
     const sums = await of('sum')
-    // Two had ninety seconds each, not one of them, and not half of it each.
-    expect(Math.floor(sums[success]! / 90)).toBe(2)
+    // Ninety seconds each: not one of a batch, and not its share of them.
+    expect(Math.floor(sums[success]! / 90)).toBe(4)
     expect(Math.floor(sums[failure]! / 90)).toBe(1)
   })
 })
