@@ -1,3 +1,5 @@
+import { plainText } from '../core/index.ts'
+
 /** What stands for every value that has no room of its own. */
 export const OTHER = 'other'
 
@@ -10,12 +12,15 @@ export function boundedLabel(allowed: number | readonly string[]): (value: strin
     const listed = new Set(allowed)
     return (value) => (listed.has(value) ? value : OTHER)
   }
-  const seen = new Set<string>()
+  const seen = new Map<string, string>()
   return (value) => {
-    if (seen.has(value)) return value
+    const known = seen.get(value)
+    if (known !== undefined) return known
     if (seen.size >= allowed || value.length > MAX_LENGTH) return OTHER
-    seen.add(value)
-    return value
+    // A scrape is read in terminals too.
+    const inert = plainText(value, MAX_LENGTH)
+    seen.set(value, inert)
+    return inert
   }
 }
 

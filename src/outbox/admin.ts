@@ -89,7 +89,7 @@ export type OutboxEntries = readonly OutboxEntry[] & { readonly missing?: readon
 
 /** How far events are counted, where that costs time. */
 export interface StatsOptions {
-  /** Up to so many of a state are counted one by one. Default 10,000, which costs next to nothing. */
+  /** Up to so many of a state are counted one by one, and twice as many of all states. Default 10,000, which costs next to nothing. */
   exactUpTo?: number
   /** Whether published ones are counted too. Default true. */
   published?: boolean

@@ -13,9 +13,12 @@ export const BY_INDEX = ['enable_seqscan', 'enable_bitmapscan', 'enable_sort', '
 const PLACES = '200'
 const EACH = '50'
 
+/** All counts of a call together may cost as much as so many states that have come to their bound. */
+const ALTOGETHER = 2
+
 /**
  * How many events are in which state, without a scan that grows with the table. Small numbers are exact, and larger ones
- * as long as they are not more than `exactUpTo` together. Of the others, ready and dead are sampled through their indexes;
+ * up to `exactUpTo` of a state, as long as all of them are not more than twice that. Of the others, ready and dead are sampled through their indexes;
  * published is what is left of the rows the server has counted; the rest is what the last ANALYZE has seen.
  * Runs in a transaction, since it makes the planner use these indexes.
  */
@@ -48,15 +51,17 @@ export async function readStats(on: Sql, names: OutboxNames, options: StatsOptio
   const sizes = await sampleFull(on, names, full)
   const known =
     full.ready || full.dead || timersFull || blockersFull || full.published ? await total(on, names) : NOTHING
-  // All indexes share the bound, small ones first: many must not cost many times as much as one.
-  let left = exactUpTo
-  const about = ({ holds }: CountedIndex) =>
-    holds.reduce((sum, state) => sum + (sizes.get(state) ?? known.get(state) ?? 0), 0)
-  for (const index of [...COUNTED_INDEXES].sort((a, b) => about(a) - about(b))) {
+  // All indexes share a bound, small ones first: many must not cost many times as much as one.
+  let left = ALTOGETHER * exactUpTo
+  const about = (state: State) => sizes.get(state) ?? known.get(state) ?? 0
+  const cost = ({ holds, row }: CountedIndex) => row * holds.reduce((sum, state) => sum + about(state), 0)
+  for (const index of [...COUNTED_INDEXES].sort((a, b) => cost(a) - cost(b))) {
     if (!index.states.some((state) => full[state])) continue
     // What holds more is not worth beginning with.
-    if (left <= COUNTED || about(index) > 1.1 * left) continue
-    left -= await countExactly(on, names, index, left, counted, full)
+    if (left <= COUNTED || cost(index) > 1.1 * left) continue
+    if (index.states.some((state) => about(state) > 1.1 * exactUpTo)) continue
+    const most = Math.min(Math.floor(left / index.row), index.holds.length * exactUpTo)
+    left -= index.row * (await countExactly(on, names, index, most, counted, full))
   }
   const states = estimate(counted, full, sizes, known)
   return {
@@ -74,22 +79,26 @@ interface CountedIndex {
   readonly states: readonly State[]
   readonly condition: string
   readonly order: string
+  /** What a row costs: states that are told apart take half as long again. */
+  readonly row: number
 }
 
 const COUNTED_INDEXES: readonly CountedIndex[] = [
-  { holds: ['ready'], states: ['ready'], condition: `state = 'ready'`, order: 'sequence' },
-  { holds: ['dead'], states: ['dead'], condition: `state = 'dead'`, order: 'sequence' },
+  { holds: ['ready'], states: ['ready'], condition: `state = 'ready'`, order: 'sequence', row: 1 },
+  { holds: ['dead'], states: ['dead'], condition: `state = 'dead'`, order: 'sequence', row: 1 },
   {
     holds: ['scheduled', 'retrying', 'leased'],
     states: ['scheduled', 'retrying', 'leased'],
     condition: `state IN ('scheduled', 'retrying', 'leased')`,
     order: 'available_at, sequence',
+    row: 1.5,
   },
   {
     holds: ['retrying', 'dead', 'held'],
     states: ['held'],
     condition: `key IS NOT NULL AND state IN ('retrying', 'dead', 'held')`,
     order: 'key, sequence',
+    row: 1.5,
   },
 ]
 
@@ -97,21 +106,30 @@ const COUNTED_INDEXES: readonly CountedIndex[] = [
 async function countExactly(
   on: Sql,
   names: OutboxNames,
-  { states, condition, order }: CountedIndex,
+  { holds, states, condition, order }: CountedIndex,
   most: number,
   counted: Record<State, number>,
   full: Record<State, boolean>,
 ): Promise<number> {
-  const only = /^state = ('[a-z]+')$/.exec(condition)?.[1]
+  const several = holds.length > 1
+  // Where all that it holds is asked for, one of the states is what is left.
+  const [rest, ...told] = states.length === holds.length ? states : [undefined, ...states]
+  const counts = told.map((state) => `, count(*) FILTER (WHERE state = '${state}')::text AS ${state}`).join('')
   const text = sql['stats-count']
     .replaceAll('{{condition}}', condition)
     .replaceAll('{{order}}', order)
-    .replaceAll('{{state}}', only ?? 'state')
-  const { rows } = await on.query(names.fill(text), [String(most + 1)])
-  const found = new Map(rows.map((row) => [row['state'] as State, Number(row['count'])]))
-  const seen = [...found.values()].reduce((sum, count) => sum + count, 0)
-  for (const state of states) {
-    counted[state] = Math.max(counted[state], found.get(state) ?? 0)
+    .replaceAll('{{column}}', several ? 'state' : '1')
+    .replaceAll('{{counts}}', counts)
+  const row = (await on.query(names.fill(text), [String(most + 1)])).rows[0]!
+  const seen = Number(row['seen'])
+  const found = new Map(told.map((state) => [state, Number(row[state])]))
+  if (rest !== undefined)
+    found.set(
+      rest,
+      [...found.values()].reduce((left, count) => left - count, seen),
+    )
+  for (const [state, count] of found) {
+    counted[state] = Math.max(counted[state], count)
     full[state] = seen > most
   }
   return seen

@@ -1333,9 +1333,8 @@ SELECT (SELECT count(*) FROM term)::text, (SELECT string_agg(event_id::text, ','
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
-  'stats-count': `SELECT state, count(*)::text AS count
-FROM (SELECT {{state}} AS state FROM {{outbox}} WHERE {{condition}} ORDER BY {{order}} LIMIT $1::text::int) AS counted
-GROUP BY 1`,
+  'stats-count': `SELECT count(*)::text AS seen{{counts}}
+FROM (SELECT {{column}} FROM {{outbox}} WHERE {{condition}} ORDER BY {{order}} LIMIT $1::text::int) AS counted`,
   'stats-sample': `WITH bounds AS (
   SELECT (SELECT sequence FROM {{outbox}} WHERE {{condition}} ORDER BY sequence LIMIT 1) AS low,
     (SELECT sequence FROM {{outbox}} WHERE {{condition}} ORDER BY sequence DESC LIMIT 1) AS high

@@ -1,7 +1,7 @@
 import * as api from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { event, type Message, Reject } from '../../src/core/index.ts'
 import {
   injectTrace,
@@ -13,6 +13,7 @@ import {
 import { Relay } from '../../src/outbox/relay.ts'
 import { Router } from '../../src/router/index.ts'
 import { saga } from '../../src/saga/index.ts'
+import { outboxOn } from '../postgres/support.ts'
 import { created, ListLog, orders, world as projectionWorld } from '../projection/support.ts'
 import { inMemory } from '../saga/support.ts'
 import { listSource } from './support.ts'
@@ -68,6 +69,29 @@ describe.each(Object.keys(WORLDS))('one trace through an outbox on %s', (kind) =
       await world.end()
     }
   })
+})
+
+test('the time in the outbox is told by the clock of the database, whatever this process thinks the time is', async () => {
+  exporter.reset()
+  const t = await outboxOn()
+  const stop = useOpenTelemetry(api)
+  try {
+    const inside = api.trace.setSpan(api.context.active(), api.trace.getTracer('test').startSpan('POST /orders'))
+    await api.context.with(inside, () => t.enqueue(Placed({ n: 1 })))
+    await t.pool.query(`UPDATE outbox SET created_at = created_at - interval '5 minutes'`)
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 86_400_000 })
+    await t.relay().runOnce()
+    const spans = exporter.getFinishedSpans()
+    const [waited, sent] = ['outbox outbox', 'send order.placed'].map((name) => spans.find((one) => one.name === name)!)
+    const minutes = (millis(waited!.endTime) - millis(waited!.startTime)) / 60_000
+    expect(Math.floor(minutes)).toBe(5)
+    // Sending follows the wait, on the same clock.
+    expect(Math.abs(millis(sent!.startTime) - millis(waited!.endTime))).toBeLessThan(1)
+  } finally {
+    vi.useRealTimers()
+    stop()
+    await t.end()
+  }
 })
 
 test('a trace that the event has already stays, and after the stop nothing is added', async () => {

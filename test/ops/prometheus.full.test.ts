@@ -173,6 +173,11 @@ test('Prometheus with ops/ as it is raises the alarm for a relay whose broker is
     },
     { limit: 30_000, every: 500, seen: () => left },
   )
+  // What the variable of the dashboard asks for: the tables to choose from.
+  expect(JSON.parse(await readFile(ops('grafana-dashboard.json'), 'utf8')).templating.list[1].query.query).toBe(
+    'label_values(outbox_leader, table)',
+  )
+  expect(await ask('label/table/values?match[]=outbox_leader')).toContain('outbox')
   const { result: targets } = (await ask('query?query=up')) as { result: { value: [number, string] }[] }
   expect(targets.map(({ value }) => value[1])).toEqual(['1', '1'])
 }, 120_000)
