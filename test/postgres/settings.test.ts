@@ -179,7 +179,7 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
     await relay.start()
     await until(
       () => t.sink.messages.length === 300,
-      60_000,
+      100_000,
       () => `${t.sink.messages.length} have arrived`,
     )
     await until(async () => (await t.states())['published'] === 300)
