@@ -57,10 +57,10 @@ describe('starting a routing relay', () => {
     const routing: RoutingRelay = it.relay({ to: { warehouse, audit: it.audit } })
     await routing.start()
     await it.enqueue(Placed({ n: 1 }))
-    await it.audit.arrived(1, 20_000)
+    await it.audit.arrived(1)
     expect(it.warehouse.messages).toEqual([])
     there = true
-    await it.warehouse.arrived(1, 20_000)
+    await it.warehouse.arrived(1)
   })
 
   test('a destination that never comes to an end of its start keeps no other from starting, and is told', async () => {
