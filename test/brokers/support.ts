@@ -22,7 +22,7 @@ export function message(
 }
 
 /** Takes until there are so many. */
-export async function receive<D extends Delivery>(session: Session<D>, count: number, limit = 30_000): Promise<D[]> {
+export async function receive<D extends Delivery>(session: Session<D>, count: number, limit = 60_000): Promise<D[]> {
   const received: D[] = []
   for (const end = performance.now() + limit; received.length < count; ) {
     if (performance.now() > end) throw new Error(`${received.length} of ${count} have come`)

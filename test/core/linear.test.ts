@@ -97,7 +97,8 @@ describe('four times the text takes about four times as long:', () => {
         const text = piece.repeat(Math.ceil(size / piece.length))
         let took = timed(read, text)
         // What seems slow may have been interrupted: the fastest of a few counts.
-        for (let more = 0; more < 4 && took > 400 && took >= 8 * before; more++) took = Math.min(took, timed(read, text))
+        for (let more = 0; more < 4 && took > 400 && took >= 8 * before; more++)
+          took = Math.min(took, timed(read, text))
         // A megabyte takes some ten milliseconds; what takes sixteen times as long for four times as much, far longer.
         const grew = took > 400 ? took / before : 0
         expect(grew, `${JSON.stringify(piece)} × ${size}: ${before} ms, then ${took} ms`).toBeLessThan(8)

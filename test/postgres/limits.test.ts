@@ -28,7 +28,9 @@ function open(url: string, outbox: PostgresOutboxOptions = {}): { db: Postgres; 
   const pool = new pg.Pool({ connectionString: url, max: 2, application_name: 'limited' })
   pool.on('error', () => {})
   ends.push(() => pool.end())
-  const [db, patient] = [200, 30_000].map((statementTimeout) => postgres({ pool, statementTimeout, outbox }) as Postgres)
+  const [db, patient] = [200, 30_000].map(
+    (statementTimeout) => postgres({ pool, statementTimeout, outbox }) as Postgres,
+  )
   return { db: db!, patient: patient! }
 }
 

@@ -206,7 +206,7 @@ describe('owner reader', () => {
     const relay = t.relay({ poll: '1h', maxPoll: '1h' })
     const telemetry = recordTelemetry(['relay.reader', 'flow.opened'])
     await relay.start()
-    await telemetry.next('flow.opened')
+    await telemetry.next('flow.opened', undefined, 30_000)
     expect(telemetry.of('relay.reader')).toMatchObject([{ reader: 'owner', shards: 1 }])
     for (let n = 1; n <= 20; n++) {
       await t.enqueue(at(n))

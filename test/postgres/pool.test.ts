@@ -72,7 +72,7 @@ describe.each(['pg', 'postgres.js'] as const)('a pool of %s', (driver) => {
         await t.sink.arrived(n)
         await until(
           () => shared() > n,
-          10_000,
+          60_000,
           () => `the relay said ${shared()} times that it lives`,
         )
       }
@@ -144,7 +144,7 @@ test.each(['owner', 'lease'] as const)(
     await t.sink.arrived(1)
     await until(
       () => pool.totalCount - pool.idleCount === 3,
-      10_000,
+      60_000,
       () => 'the relay has its connections',
     )
     const last = await pool.connect()
@@ -152,7 +152,7 @@ test.each(['owner', 'lease'] as const)(
     const before = ran()
     await until(
       () => ran() > before + 8,
-      20_000,
+      60_000,
       () => `${ran() - before} renewals and heartbeats`,
     )
     await t.enqueue(Placed({ n: 2 }))
@@ -175,7 +175,7 @@ test.each([
   await pool.query('SELECT 1')
   await relay.start()
   if (count === 4) used.push(await pool.connect())
-  const { error } = await telemetry.next(name, undefined, 10_000)
+  const { error } = await telemetry.next(name, undefined, 60_000)
   expect((error as Error).message).toMatch(
     /the pg Pool of 4 gave the relay no connection within 1000 ms: others use all/,
   )
@@ -219,7 +219,7 @@ test('a relay and a consumer share a pool of 4', async () => {
   await t.enqueue(Array.from({ length: 20 }, (_, n) => Placed({ n })))
   await until(
     async () => (await t.pool.query('SELECT count(*)::int AS n FROM effects')).rows[0].n === 20,
-    20_000,
+    60_000,
     () => 'all are handled',
   )
   await relay.stop()

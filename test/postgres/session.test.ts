@@ -29,7 +29,7 @@ const FLAGS = `SELECT pid, granted FROM pg_locks
 function flagIsUp(granted = true): Promise<void> {
   return until(
     async () => (await t.pool.query(FLAGS)).rows.some((row) => row.granted === granted),
-    10_000,
+    60_000,
     () => `the idle flag is ${granted ? 'held' : 'waited for'}`,
   )
 }
@@ -41,7 +41,7 @@ async function renewed(times: number): Promise<void> {
   try {
     await until(
       () => extended() >= times,
-      20_000,
+      60_000,
       () => `${extended()} of ${times} renewals`,
     )
   } finally {
@@ -93,7 +93,7 @@ describe.each(READERS)('a session of a relay that reads as %s', (reader) => {
     await relay.start()
     await flagIsUp()
     await t.pool.query(`SELECT pg_terminate_backend(pid) FROM (${FLAGS}) AS flags`)
-    const warning = await telemetry.next('warning', ({ message }) => message.includes('idle flag'))
+    const warning = await telemetry.next('warning', ({ message }) => message.includes('idle flag'), 30_000)
     expect(warning.message).toContain('polls')
     await flagIsUp()
     await t.enqueue(at(1))
@@ -115,12 +115,12 @@ describe.each(READERS)('a session of a relay that reads as %s', (reader) => {
     await flagIsUp()
     const began = Date.now()
     proxy.blackHole()
-    await telemetry.next('flow.lost', undefined, 10_000)
+    await telemetry.next('flow.lost', undefined, 30_000)
     // A renewal is sent within a third of the lease, and waited for at least a second; the rest is for a busy machine.
     expect(Date.now() - began).toBeLessThan(LEASE + 6000)
     await until(
       async () => (await t.pool.query(FLAGS)).rows.length === 0,
-      15_000,
+      60_000,
       () => 'nobody holds the idle flag',
     )
     await relay.stop()

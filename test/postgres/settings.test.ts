@@ -149,7 +149,7 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
 
   test('takes fewer at once where the server gives the statement up', async (context) => {
     const t = await world(context)
-    // Each row that a take looks at costs 5 ms, and a third of the lease is a second: a hundred fit, not three hundred.
+    // Each row that a take looks at costs 10 ms, and a third of the lease is two seconds: a hundred fit, not three hundred.
     const role = `slow_${t.database.name}`
     await t.pool.query(`CREATE ROLE ${role} LOGIN`)
     await t.pool.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`)
@@ -157,7 +157,7 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
     await t.pool.query(`CREATE FUNCTION slow() RETURNS boolean LANGUAGE plpgsql AS $$
       BEGIN
         IF current_query() LIKE '%SKIP LOCKED%' OR current_query() NOT LIKE '%UPDATE%' THEN
-          PERFORM pg_sleep(0.005);
+          PERFORM pg_sleep(0.01);
         END IF;
         RETURN true;
       END $$`)
@@ -173,13 +173,13 @@ describe.each(['owner', 'lease'] as const)('a relay that reads as %s', (reader) 
       to: t.sink,
       reader,
       batch: 300,
-      lease: 3000,
+      lease: 6000,
       outage: { min: 10, max: 10, jitter: 0 },
     })
     await relay.start()
     await until(
       () => t.sink.messages.length === 300,
-      30_000,
+      100_000,
       () => `${t.sink.messages.length} have arrived`,
     )
     await until(async () => (await t.states())['published'] === 300)

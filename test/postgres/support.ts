@@ -4,6 +4,7 @@ import { Relay } from '../../src/outbox/relay.ts'
 import type { RelayOptions } from '../../src/outbox/relay-options.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { collector } from '../../src/testing/index.ts'
+import { WAIT_LIMIT } from '../support/limits.ts'
 import { type FreshDatabase, freshDatabase } from '../support/services.ts'
 
 export const Placed = event<{ n: number }>('order.placed')
@@ -17,6 +18,8 @@ export async function outboxOn(on: string | Parameters<typeof freshDatabase>[0] 
   await db.migrate()
   const relays: Relay[] = []
   const sink = collector()
+  const arrived = sink.arrived.bind(sink)
+  sink.arrived = (count, limit = WAIT_LIMIT) => arrived(count, limit)
   return {
     database,
     pool,

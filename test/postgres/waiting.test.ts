@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/index.ts'
 import { recordTelemetry, type TelemetryRecorder } from '../../src/testing/index.ts'
+import { WAIT_LIMIT } from '../support/limits.ts'
 import { until } from './faults/support.ts'
 import { outboxOn, Placed, type TestOutbox, untilEmpty } from './support.ts'
 
@@ -39,18 +40,20 @@ describe('a relay that waits', () => {
     }
     const relay = t.relay({ poll: '20ms', maxPoll: '20ms', clock })
     await relay.start()
-    const waiting = await telemetry.next('relay.waiting')
+    const waiting = await telemetry.next('relay.waiting', undefined, WAIT_LIMIT)
     expect(waiting).toMatchObject({ table: 'outbox', shard: 0, holder: 'host:1:dead', overdue: false })
     const left = new Date(waiting.until).getTime() - Date.now()
     expect(left).toBeGreaterThan(50_000)
     expect(left).toBeLessThanOrEqual(60_500)
     await until(
       () => asked > 5,
-      10_000,
+      WAIT_LIMIT,
       () => `the relay has asked ${asked} times`,
     )
     await killed(20)
-    expect(await telemetry.next('relay.waiting', ({ overdue }) => overdue)).toMatchObject({ holder: 'host:1:dead' })
+    expect(await telemetry.next('relay.waiting', ({ overdue }) => overdue, WAIT_LIMIT)).toMatchObject({
+      holder: 'host:1:dead',
+    })
     expect(telemetry.of('relay.waiting')).toHaveLength(2)
     await killed(0)
     await t.enqueue(Placed({ n: 1 }))
@@ -61,7 +64,7 @@ describe('a relay that waits', () => {
   test('keeps no connection while it waits', async () => {
     await killed(60)
     await t.relay({ poll: '20ms', maxPoll: '20ms' }).start()
-    await telemetry.next('relay.waiting')
+    await telemetry.next('relay.waiting', undefined, WAIT_LIMIT)
     const kept = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'waybill%'`
     await until(async () => (await t.pool.query(kept)).rowCount === 0)
   })

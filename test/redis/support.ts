@@ -11,6 +11,7 @@ import {
   type StoredOutboxOptions,
 } from '../../src/redis/index.ts'
 import { inboxStoreSuite, type Suite, unitOfWorkSuite } from '../../src/testing/index.ts'
+import { WAIT_LIMIT } from '../support/limits.ts'
 import { runSuite } from '../support/suite.ts'
 import { eventually } from '../support/wait.ts'
 
@@ -97,6 +98,6 @@ export function conformance(name: string, client: () => object): void {
 }
 
 /** Until it holds, looked at again and again. */
-export async function until(what: string, look: () => boolean | Promise<boolean>, within = 20_000): Promise<void> {
+export async function until(what: string, look: () => boolean | Promise<boolean>, within = WAIT_LIMIT): Promise<void> {
   await eventually(what, look, { limit: within })
 }

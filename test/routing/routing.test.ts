@@ -52,7 +52,7 @@ for (const { store, reader } of KINDS) {
       // Down goes on: what is enqueued now still flows.
       const late = orders(20)
       await enqueue(...late)
-      await audit.arrived(count + 20)
+      await audit.arrived(count + 20, 100_000)
       expect((await left('warehouse')).filter(({ attempts, state }) => attempts > 0 || state === 'dead')).toEqual([])
       restore()
       await warehouse.arrived(count + 20, 100_000)

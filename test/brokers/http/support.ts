@@ -56,6 +56,6 @@ export function sender(url: HttpSenderOptions['url'], options: Partial<HttpSende
   return httpSender({ url, allow: HERE, ...secrets, ...options })
 }
 
-export async function until(what: string, condition: () => boolean | Promise<boolean>, limit = 30_000): Promise<void> {
+export async function until(what: string, condition: () => boolean | Promise<boolean>, limit = 60_000): Promise<void> {
   await eventually(what, condition, { limit })
 }

@@ -10,7 +10,7 @@ import { eventually } from '../../support/wait.ts'
 import { underLoad } from './load.ts'
 import { fresh, ioredis, message, NEVER, receive } from './support.ts'
 
-async function until(what: string, condition: () => Promise<boolean>, limit = 30_000): Promise<void> {
+async function until(what: string, condition: () => Promise<boolean>, limit = 60_000): Promise<void> {
   await eventually(what, condition, { limit })
 }
 

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Router, transactional } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
+import { WAIT_LIMIT } from '../../support/limits.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { Placed } from './business.ts'
 import { BROKER_TABLE, sqlBroker, sqlBrokerSource } from './sql-broker.ts'
@@ -42,7 +43,7 @@ describe('another reader on a live table', { timeout: 120_000 }, () => {
     await until(() => t.journal.arrived() > 20)
     const second = t.relay({ reader: 'lease', lease: 5000, name: 'second' })
     await second.start()
-    const waiting = await telemetry.next('relay.waiting')
+    const waiting = await telemetry.next('relay.waiting', undefined, WAIT_LIMIT)
     expect(waiting).toMatchObject({ shard: undefined, reason: expect.stringContaining('owner/1') })
     expect(new Date(waiting.until).getTime()).toBeGreaterThan(Date.now() - 1000)
     expect(t.journal.count('ok', 'second')).toBe(0)
@@ -83,7 +84,7 @@ describeWith(['pgbouncer'], 'behind a pooler in transaction mode', () => {
     await t.fill(300, 10)
     await t.settled()
     if (reader === 'owner') {
-      await telemetry.next('warning', ({ message }) => message.includes('the relay polls'))
+      await telemetry.next('warning', ({ message }) => message.includes('the relay polls'), WAIT_LIMIT)
     }
     await relay.stop()
     telemetry.stop()
@@ -109,7 +110,7 @@ describe('a handler that swallows an SQL error', () => {
     const source = sqlBrokerSource(t.pool)
     const consumer = router.consume(source, { retry: { backoff: { min: 20, jitter: 0 } } })
     await consumer.start()
-    const failed = await telemetry.next('message.handled', ({ result }) => result === 'retry')
+    const failed = await telemetry.next('message.handled', ({ result }) => result === 'retry', WAIT_LIMIT)
     expect(failed.error).toMatchObject({ code: 'ROLLED_BACK' })
     const { rows } = await t.pool.query('SELECT count(*)::int AS n FROM broker')
     expect(rows[0].n).toBeGreaterThanOrEqual(1)

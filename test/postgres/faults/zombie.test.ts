@@ -93,6 +93,6 @@ describe('a database that has stopped answering', { timeout: 60_000 }, () => {
     await t.settled()
     proxy.blackHole()
     child.kill('SIGTERM')
-    await child.line('stopped', 20_000)
+    await child.line('stopped', 45_000)
   })
 })
