@@ -113,7 +113,8 @@ async function countExactly(
 ): Promise<number> {
   const several = holds.length > 1
   // Where all that it holds is asked for, one of the states is what is left.
-  const [rest, ...told] = states.length === holds.length ? states : [undefined, ...states]
+  const rest = states.length === holds.length ? states[0] : undefined
+  const told = states.filter((state) => state !== rest)
   const counts = told.map((state) => `, count(*) FILTER (WHERE state = '${state}')::text AS ${state}`).join('')
   const text = sql['stats-count']
     .replaceAll('{{condition}}', condition)
