@@ -84,6 +84,30 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
       await waiting.close!()
     })
 
+    test(`${driver}: a node that refuses ends nothing that is on its way to the others`, async () => {
+      const there = fresh()
+      const healthy = await nodes.masterOf(there)
+      let refused = fresh()
+      while ((await nodes.masterOf(refused)) === healthy) refused = fresh()
+      const full = admin(await nodes.masterOf(refused))
+      const broker = redisStreams({ client: client() })
+      const publisher = broker.publisher()
+      const batch = () => [refused, there].map((type) => message('{}', { type }))
+      expect(await publisher.publish(batch(), NEVER)).toMatchObject([{ kind: 'ok' }, { kind: 'ok' }])
+      await full.config('SET', 'maxmemory', '1')
+      try {
+        // Its answer comes long after the refusal of the other.
+        await admin(healthy).call('client', 'pause', '500', 'write')
+        expect(await publisher.publish(batch(), NEVER)).toMatchObject([{ kind: 'down' }, { kind: 'ok' }])
+      } finally {
+        await full.config('SET', 'maxmemory', '0')
+      }
+      expect(await publisher.publish(batch(), NEVER)).toMatchObject([{ kind: 'ok' }, { kind: 'ok' }])
+      expect(await admin(healthy).xlen(there)).toBe(3)
+      await publisher.close!()
+      await broker.close()
+    })
+
     test(`${driver}: streams of different slots are refused before anything is sent`, () => {
       const broker = redisStreams({ client: client() })
       expect(() => broker.source({ stream: ['a', 'b'], group: 'g' })).toThrow(/different slots of the cluster/)
