@@ -374,4 +374,22 @@ export const mutations: Mutation[] = [
     expects: 'two answers lost for one mark',
     needs,
   },
+  {
+    name: 'a server that was busy when it was looked at counts as looked at',
+    file: 'src/drivers/redis/checks.ts',
+    find: "if (isServerTrouble(error) && !isKind(error, 'NOPERM')) throw error",
+    replace: "if (isKind(error, 'LOADING')) throw error",
+    test: 'test/redis/durability.test.ts',
+    expects: 'is looked at again',
+    needs,
+  },
+  {
+    name: 'durability that is required is passed over where nobody may ask for it',
+    file: 'src/drivers/redis/checks.ts',
+    find: 'if (durability.required) throw notDurable(where, problem)',
+    replace: '',
+    test: 'test/redis/durability.test.ts',
+    expects: 'whoever may not ask',
+    needs,
+  },
 ]
