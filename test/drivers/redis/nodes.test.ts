@@ -29,12 +29,13 @@ describeWith(['redis'], 'drivers of redis and the node that replies', () => {
     for (const driver of [ioredis, nodeRedis]) {
       const redis = new ReconnectingRedis(redisOf(driver(master.url)), { timeout: 30_000 })
       const before = await redis.connection()
+      await before.command(['script', 'load', refused.text])
+      const refusal = expect(redis.script(refused, [], [])).rejects.toMatchObject({ kind: 'READONLY' })
       const waiting = redis.command(['blpop', 'nothing', '1'])
-      await expect(redis.script(refused, [], [])).rejects.toMatchObject({ kind: 'READONLY' })
+      await refusal
       expect(String(await redis.script(own, [], []))).toBe('mine')
       expect(await redis.connection()).not.toBe(before)
-      // Behind the one that waits, on the connection that is to end.
-      expect(await waiting).toBeNull()
+      expect(await waiting, 'it was sent before the refusal came').toBeNull()
       await eventually('it ends when all is answered', async () => before.lost.aborted)
       await redis.close()
     }
