@@ -61,7 +61,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a mark is given up although another has it',
     file: 'src/redis/lua.generated.ts',
-    find: "if redis.call('GET', KEYS[i]) == ARGV[i] then released",
+    find: "if redis.pcall('GET', KEYS[i]) == ARGV[i] then released",
     replace: 'if true then released',
     test: 'test/redis/inbox.test.ts',
     expects: "a zombie's commit changes nothing",
@@ -390,6 +390,24 @@ export const mutations: Mutation[] = [
     replace: '',
     test: 'test/redis/durability.test.ts',
     expects: 'whoever may not ask',
+    needs,
+  },
+  {
+    name: 'one claim that holds something else keeps all the others from being renewed',
+    file: 'src/redis/lua.generated.ts',
+    find: "if redis.pcall('GET', KEYS[i]) == ARGV[i + 1] then",
+    replace: "if redis.call('GET', KEYS[i]) == ARGV[i + 1] then",
+    test: 'test/redis/inbox.test.ts',
+    expects: 'put another type of key over',
+    needs,
+  },
+  {
+    name: 'a claim that holds something else is tried to be given up for ever',
+    file: 'src/redis/lua.generated.ts',
+    find: "if redis.pcall('GET', KEYS[i]) == ARGV[i] then released",
+    replace: "if redis.call('GET', KEYS[i]) == ARGV[i] then released",
+    test: 'test/redis/inbox.test.ts',
+    expects: 'put another type of key over',
     needs,
   },
 ]
