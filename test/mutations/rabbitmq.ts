@@ -276,7 +276,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a session goes on without the exchange of its dead letters',
     file: 'src/brokers/rabbitmq/republish.ts',
-    find: " || isMissing(result.error)) this",
+    find: ' || isMissing(result.error)) this',
     replace: ') this',
     test: 'test/brokers/rabbitmq/faults.test.ts',
     expects: 'the exchange of the dead letters is deleted',

@@ -381,4 +381,13 @@ export const mutations: Mutation[] = [
     expects: 'holds something else',
     needs,
   },
+  {
+    name: 'every event is published as version 1',
+    file: 'src/brokers/redis-streams/encoding.ts',
+    find: '[ENTRY_EVENT, toStructured(message)]',
+    replace: '[ENTRY_EVENT, toStructured(message.with({ extensions: { eventversion: 1 } }))]',
+    test: 'test/brokers/redis-streams/groups.test.ts',
+    expects: 'the version of an event arrives',
+    needs,
+  },
 ]

@@ -4,7 +4,14 @@ import { classify, systemClock } from '../../src/core/index.ts'
 import { redisDue, redisOutbox } from '../../src/redis/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { sample } from '../../src/testing/outbox-probe.ts'
-import { admin, eventually, type RedisNode, type RedisVersion, replicated, standalone } from '../support/redis-topologies.ts'
+import {
+  admin,
+  eventually,
+  type RedisNode,
+  type RedisVersion,
+  replicated,
+  standalone,
+} from '../support/redis-topologies.ts'
 import { describeWith } from '../support/services.ts'
 import { ioredis, nodeRedis, storeOf } from './support.ts'
 
