@@ -104,10 +104,10 @@ export class UnitCommits {
     try {
       const reports = repliesOf(await replicatedScript(connection, script, keys as [string], args, replicaAcks))
       // A server that is no master any more is given up, so that the next commit finds the one that is.
-      if (reports.some((report) => isWrongServer(errorIn(report)))) await connection.close()
+      if (reports.some((report) => isWrongServer(errorIn(report)))) redis.retire(connection)
       return reports
     } catch (error) {
-      if (isWrongServer(error)) await connection.close()
+      if (isWrongServer(error)) redis.retire(connection)
       throw error
     }
   }

@@ -1059,12 +1059,12 @@ end
 return all and 1 or answers`,
   'release': `local released = 0
 for i = 1, #KEYS do
-  if redis.call('GET', KEYS[i]) == ARGV[i] then released = released + redis.call('DEL', KEYS[i]) end
+  if redis.pcall('GET', KEYS[i]) == ARGV[i] then released = released + redis.call('DEL', KEYS[i]) end
 end
 return released`,
   'renew': `local lost = {}
 for i = 1, #KEYS do
-  if redis.call('GET', KEYS[i]) == ARGV[i + 1] then
+  if redis.pcall('GET', KEYS[i]) == ARGV[i + 1] then
     redis.call('PEXPIRE', KEYS[i], ARGV[1])
   else
     lost[#lost + 1] = i

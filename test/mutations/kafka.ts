@@ -207,4 +207,13 @@ export const mutations: Mutation[] = [
     expects: 'tombstones are no dead letters',
     needs: ['kafka'],
   },
+  {
+    name: 'what nobody can read stops the others where the topic of the dead letters is gone',
+    file: 'src/brokers/kafka/session.ts',
+    find: 'if (given.length === 0 && this.#trouble !== undefined) throw',
+    replace: 'if (this.#trouble !== undefined) throw',
+    test: 'test/brokers/kafka/letters.test.ts',
+    expects: 'the topic of the dead letters is gone',
+    needs: ['kafka'],
+  },
 ]

@@ -142,4 +142,13 @@ export const mutations: Mutation[] = [
     expects: 'begins where it began',
     needs: ['nats'],
   },
+  {
+    name: 'what nobody can read stops the others where the dead letters are full',
+    file: 'src/brokers/nats/intake.ts',
+    find: 'if (!isRefusal(error)) throw error',
+    replace: 'if (error !== undefined) throw error',
+    test: 'test/brokers/nats/dead-letters.test.ts',
+    expects: 'that is full keeps nobody',
+    needs: ['nats'],
+  },
 ]

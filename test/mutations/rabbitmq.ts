@@ -264,4 +264,22 @@ export const mutations: Mutation[] = [
     expects: 'is an error of start(), for every consumer',
     needs,
   },
+  {
+    name: 'what is to be retried is sent with the dead letters, whose exchange is gone',
+    file: 'src/brokers/rabbitmq/republish.ts',
+    find: 'if (beside!.length === 0 || dead!.length === 0) return',
+    replace: 'if (batch.length > 0) return',
+    test: 'test/brokers/rabbitmq/faults.test.ts',
+    expects: 'the exchange of the dead letters is deleted',
+    needs,
+  },
+  {
+    name: 'a session goes on without the exchange of its dead letters',
+    file: 'src/brokers/rabbitmq/republish.ts',
+    find: ' || isMissing(result.error)) this',
+    replace: ') this',
+    test: 'test/brokers/rabbitmq/faults.test.ts',
+    expects: 'the exchange of the dead letters is deleted',
+    needs,
+  },
 ]

@@ -1,9 +1,17 @@
+import { Redis } from 'ioredis'
 import { beforeAll, expect, test } from 'vitest'
 import { classify, systemClock } from '../../src/core/index.ts'
 import { redisDue, redisOutbox } from '../../src/redis/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { sample } from '../../src/testing/outbox-probe.ts'
-import { admin, type RedisNode, type RedisVersion, replicated, standalone } from '../support/redis-topologies.ts'
+import {
+  admin,
+  eventually,
+  type RedisNode,
+  type RedisVersion,
+  replicated,
+  standalone,
+} from '../support/redis-topologies.ts'
 import { describeWith } from '../support/services.ts'
 import { ioredis, nodeRedis, storeOf } from './support.ts'
 
@@ -142,6 +150,35 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
       ])
       telemetry.stop()
       expect(await admin(alone).get(db.key('n'))).toBe('7')
+      // What must not be lost is not written where nobody knows whether it can be.
+      const strict = storeOf(ioredis(url.href), { durability: { required: true } })
+      const refused = strict.withTransaction(async (tx) => tx.set(strict.key('n'), 7))
+      await expect(refused).rejects.toMatchObject({
+        code: 'NOT_DURABLE',
+        message: expect.stringMatching(/could not be checked/),
+      })
+    })
+
+    test('a server that is busy when it is looked at is looked at again, and what is required is asked for', async () => {
+      const node = await standalone({ appendonly: 'no', 'lua-time-limit': '10' }, version)
+      // Otherwise the client itself would ask, and be refused.
+      const client = new Redis(node.url, { lazyConnect: true, enableReadyCheck: false })
+      const db = storeOf(client, { durability: { required: true } })
+      const write = () => db.withTransaction(async (tx) => tx.set(db.key('n'), 7))
+      const endless = ioredis(node.url)
+      const running = endless.eval('while true do end', 0).catch(() => {})
+      await eventually('it is busy', async () => {
+        const error = await admin(node)
+          .ping()
+          .catch((thrown: Error) => thrown.message)
+        return /^BUSY/.test(error)
+      })
+      await expect(write()).rejects.toMatchObject({ code: 'UNAVAILABLE', message: expect.stringMatching(/BUSY/) })
+      await admin(node).script('KILL')
+      await running
+      endless.disconnect()
+      await expect(write()).rejects.toMatchObject({ code: 'NOT_DURABLE' })
+      expect(await admin(node).exists(db.key('n'))).toBe(0)
     })
   })
 }

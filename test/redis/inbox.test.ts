@@ -108,6 +108,26 @@ for (const server of ['redis', 'redis6'] as RedisVersion[]) {
       expect(await keysOf(look(), db.tag)).toHaveLength(1)
     })
 
+    test('a claim that somebody put another type of key over costs no other its renewal, nor its release', async () => {
+      const clock = new FakeClock()
+      const db = storeOf(ioredis(url), { inbox: { lease: 60_000 }, clock })
+      const telemetry = recordTelemetry(['warning', 'task.failed'])
+      const failing = db.withTransaction(async (tx) => {
+        for (const id of ['1', '2', '3']) await db.inbox.receive(tx, key(id))
+        const marks = (await keysOf(look(), db.tag)).sort()
+        for (const mark of marks) await look().pexpire(mark, 30_000)
+        await look().del(marks[0]!)
+        await look().rpush(marks[0]!, 'x')
+        await clock.advance(20_000)
+        await until('the others are renewed', async () => (await look().pttl(marks[2]!)) > 50_000)
+        throw new Error('no use')
+      })
+      await expect(failing).rejects.toThrow('no use')
+      expect(await keysOf(look(), db.tag), 'what is somebody else’s stays, ours are gone').toHaveLength(1)
+      expect([...telemetry.of('warning'), ...telemetry.of('task.failed')]).toEqual([])
+      telemetry.stop()
+    })
+
     test("a zombie's commit changes nothing and is counted, whether another has the message, did it, or nobody has", async () => {
       const recorder = recordTelemetry(['inbox.fenced'])
       for (const after of ['taken over', 'done elsewhere', 'nobody']) {

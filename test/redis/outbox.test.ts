@@ -481,7 +481,8 @@ for (const server of ['redis', 'redis6']) {
       expect(paged).toEqual(listed.map(({ eventId }) => eventId))
       expect((await outbox.admin.stats()).states).toMatchObject({ ready: { count: 12 }, held: { count: 108 } })
       const { arrived, to } = destination()
-      await relayOf(outbox, to).start()
+      const relay = relayOf(outbox, to)
+      await relay.start()
       await until('all have arrived', () => arrived.length === 120)
       for (let k = 0; k < 12; k++) {
         const key = `key ${k}`
@@ -490,9 +491,13 @@ for (const server of ['redis', 'redis6']) {
         )
       }
       await until('all are settled', async () => (await outbox.admin.stats()).states.published.count === 120)
+      await relay.stop()
       expect(await outbox.admin.replay({ key: 'key 3' }, { by: 'ada', note: 'again' })).toBe(10)
       expect(await outbox.admin.audits()).toMatchObject([{ action: 'replay', count: 10, by: 'ada' }])
+      expect((await outbox.admin.stats()).states).toMatchObject({ ready: { count: 1 }, held: { count: 9 } })
+      await relayOf(outbox, to).start()
       await until('again', () => arrived.length === 130)
+      expect(ids(arrived.slice(120))).toEqual(ids(events.filter(({ key }) => key === 'key 3')))
     })
 
     test('shards: a router handles each message in the store of its key, and what it returns is in the one outbox', async () => {

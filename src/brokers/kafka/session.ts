@@ -1,4 +1,4 @@
-import { telemetry, Wakeup, WaybillError } from '../../core/index.ts'
+import { errorSummary, telemetry, Unavailable, Wakeup, WaybillError } from '../../core/index.ts'
 import { isRefusal } from '../../drivers/kafka/kafka.ts'
 import type { Demand, Session, Settled } from '../../flow/index.ts'
 import { OffsetCommits } from './commits.ts'
@@ -23,6 +23,8 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   #out = 0
   #closed = false
   #deadLettering: Promise<void> | undefined
+  /** Why dead letters cannot be written at present. */
+  #trouble: unknown
 
   constructor(
     settings: GroupSettings,
@@ -51,13 +53,13 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     if (this.#over || signal.aborted || generation === undefined) return []
     let given: KafkaDelivery[]
     do {
-      if (generation.bad.length > 0) await this.#deadLetter(generation)
+      await this.#bury(generation)
       if (this.#over || signal.aborted || generation !== this.#member.generation) return []
       given = generation.give(count, bytes)
+      if (given.length === 0 && this.#trouble !== undefined) throw this.#trouble
     } while (given.length === 0 && generation.bad.length > 0)
     this.#out += given.length
-    // The others cannot be committed past these. If it fails here, the next take rejects.
-    if (generation.bad.length > 0) await this.#deadLetter(generation).catch(() => {})
+    await this.#bury(generation)
     if (given.length > 0) this.#member.wake()
     // There is time to say what is done; and what nobody was given, because it was for others, is over too.
     else await this.#commits.now()
@@ -181,6 +183,31 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   get #something(): boolean {
     const { generation } = this.#member
     return generation !== undefined && (generation.waiting > 0 || generation.bad.length > 0)
+  }
+
+  /**
+   * What nobody can handle goes to the dead letters, since nothing can be committed past it. Where these cannot be written
+   * the others are handled meanwhile, as far as it is read ahead; when there are none, a take rejects with the reason.
+   */
+  async #bury(generation: Generation): Promise<void> {
+    if (generation.bad.length === 0) return
+    const before = this.#trouble
+    const writing = this.#deadLetter(generation).then(
+      () => {
+        this.#trouble = undefined
+      },
+      (error: unknown) => {
+        if (this.#trouble === undefined && !(error instanceof Unavailable)) this.#publishTrouble(error)
+        this.#trouble = error
+      },
+    )
+    if (before === undefined || generation.waiting === 0) await writing
+  }
+
+  #publishTrouble(error: unknown): void {
+    const { where } = this.#settings
+    const message = `dead letters cannot be written, and nothing is committed past what nobody can read: ${errorSummary(error)}`
+    telemetry.warning.publish({ where, message })
   }
 
   /** To the dead letters, each on its own account. */

@@ -1,6 +1,7 @@
 import { errorSummary, type RawMessage, telemetry } from '../../core/index.ts'
-import { headerRecord, type NatsMessage } from '../../drivers/nats/nats.ts'
+import { headerRecord, JetStreamError, type NatsMessage } from '../../drivers/nats/nats.ts'
 import { crashReason, type Demand, decodedMessage, takeFrom } from '../../flow/index.ts'
+import { NO_STREAM } from './api.ts'
 import { ONLY } from './dead-letters.ts'
 import { sizeOf } from './encoding.ts'
 import {
@@ -17,6 +18,9 @@ import {
 /** How long a dead message waits that does not fit into the dead letters. */
 export const TOO_LARGE_AGAIN = 600_000
 
+/** How often a dead letter that is refused is tried again, in milliseconds. */
+const LETTERS_EVERY = 1000
+
 /** What one session was given and has not settled, and what of it can be handed out. */
 export class Intake {
   readonly held = new HeldMessages()
@@ -28,6 +32,8 @@ export class Intake {
   #bad: DeadMessage[] = []
   /** Meant for another group. */
   #others: NatsDelivery[] = []
+  /** When a dead letter that was refused is tried again; undefined while none is. */
+  #refusedUntil: number | undefined
   readonly #settings: GroupSettings
   readonly #member: GroupMember
 
@@ -100,7 +106,10 @@ export class Intake {
     }
   }
 
-  /** What nobody could handle goes to the dead letters, and what is for others is passed over. */
+  /**
+   * What nobody could handle goes to the dead letters, and what is for others is passed over. Where the dead letters are
+   * full it waits, and the others are handled meanwhile.
+   */
   async clear(): Promise<void> {
     if (this.#others.length > 0) {
       const others = [...this.#others]
@@ -108,11 +117,22 @@ export class Intake {
       this.#others.splice(0, others.length)
       for (const other of others) this.held.forget(other)
     }
+    const now = this.#settings.clock.monotonic()
+    if (this.#refusedUntil !== undefined && now < this.#refusedUntil) return
     while (this.#bad.length > 0) {
       const dead = this.#bad[0]!
       const { delivery, reason, attempts } = dead
       const { sequence, reply } = delivery
-      const waiting = await this.deadLetter([dead])
+      let waiting: Set<NatsDelivery>
+      try {
+        waiting = await this.deadLetter([dead])
+        this.#refusedUntil = undefined
+      } catch (error) {
+        if (!isRefusal(error)) throw error
+        if (this.#refusedUntil === undefined) this.#publishRefused(error)
+        this.#refusedUntil = now + LETTERS_EVERY
+        return
+      }
       await this.#member.say([{ reply, word: waiting.size > 0 ? nak(TOO_LARGE_AGAIN) : TERM }])
       this.#bad.shift()
       this.held.forget(delivery)
@@ -122,6 +142,12 @@ export class Intake {
       const about = { type, id, reason, attempt: attempts + 1, tenant, topic: delivery.original.subject }
       telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
     }
+  }
+
+  #publishRefused(error: JetStreamError): void {
+    const { where } = this.#settings
+    const message = `what nobody can read stays pending, because its dead letter is refused; it is tried again every second: ${errorSummary(error)}`
+    telemetry.warning.publish({ where, message })
   }
 
   give(demand: Demand): NatsDelivery[] {
@@ -139,6 +165,11 @@ export class Intake {
     }
     return new Set(tooLarge.map(({ delivery }) => delivery))
   }
+}
+
+/** The stream is there, and takes no more. */
+function isRefusal(error: unknown): error is JetStreamError {
+  return error instanceof JetStreamError && error.number !== NO_STREAM
 }
 
 /**

@@ -1,4 +1,5 @@
 import type { AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
+import { REPLY, replyCode } from '../../drivers/amqp-errors.ts'
 import type { AddressedMessage, Sender } from './sender.ts'
 import type { QueuePlan, RetryQueue } from './setup.ts'
 import type { Unacked } from './unacked.ts'
@@ -138,6 +139,11 @@ function propertiesOf({ properties }: AmqpDelivery, headers: Record<string, unkn
   return { ...kept, messageId, timestamp, type, appId, headers }
 }
 
+/** The channel was closed because there is no such exchange. */
+function isMissing(error: unknown): boolean {
+  return replyCode((error as Error).cause) === REPLY.notFound
+}
+
 /** A delivery, and the copy that is to take its place. */
 export interface Replacement {
   readonly raw: AmqpDelivery
@@ -148,7 +154,7 @@ export interface Replacement {
 
 /** What becomes of copies that the server has not taken, and would not take the next time either. */
 export interface CopyTroubles {
-  /** A queue beside ours is gone. The next session makes it anew, or says what is missing. */
+  /** A queue beside ours, or the exchange of the dead letters, is gone. The next session makes it anew, or says what is missing. */
   unroutable(error: unknown): void
   /** It can never be sent as it is. */
   unsendable(waiting: Replacement, error: unknown): void
@@ -213,8 +219,21 @@ export class Republisher {
     }
   }
 
-  /** Acks what the server has confirmed. Returns what is to be sent again, and the first error of that. */
+  /**
+   * Those for the queues beside ours go first, and are confirmed before the dead letters follow. Where the exchange of
+   * these is gone the server ends the channel, and what else is on its way is never confirmed: it would be sent again and
+   * again, and each time be there once more.
+   */
   async #send(batch: readonly Replacement[]): Promise<{ again: readonly Replacement[]; failure: unknown }> {
+    const [beside, dead] = [true, false].map((own) => batch.filter(({ copy }) => (copy.exchange === '') === own))
+    if (beside!.length === 0 || dead!.length === 0) return await this.#sendPart(batch)
+    const first = await this.#sendPart(beside!)
+    const second = this.#ended ? { again: dead!, failure: undefined } : await this.#sendPart(dead!)
+    return { again: [...first.again, ...second.again], failure: first.failure ?? second.failure }
+  }
+
+  /** Acks what the server has confirmed. Returns what is to be sent again, and the first error of that. */
+  async #sendPart(batch: readonly Replacement[]): Promise<{ again: readonly Replacement[]; failure: unknown }> {
     const sent = await this.#sender.send(batch.map(({ copy }) => copy))
     const arrived = batch.filter((_, i) => sent[i]!.kind === 'ok').map(({ raw }) => raw)
     this.#unacked.ack(arrived)
@@ -230,7 +249,7 @@ export class Republisher {
         continue
       }
       again.push(waiting)
-      if (result.kind === 'unroutable') this.#troubles.unroutable(result.error)
+      if (result.kind === 'unroutable' || isMissing(result.error)) this.#troubles.unroutable(result.error)
       failure ??= result.error
     }
     return { again, failure }

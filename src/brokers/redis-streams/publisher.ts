@@ -168,12 +168,12 @@ export class StreamsPublisher implements Publisher {
       const [appended, refusal] = listOf(await replicatedScript(connection, scripts.publish, [key], args, durability))
       if (refusal !== undefined) {
         const error = new RedisError(`${refusalText(textOf(refusal))} (stream ${JSON.stringify(key)})`)
-        if (isServerTrouble(error)) await connection.close()
+        if (isWrongServer(error)) redis.retire(connection)
         return { appended: numberOf(appended), error }
       }
       return { appended: part.length }
     } catch (error) {
-      if (isWrongServer(error)) await connection?.close()
+      if (isWrongServer(error) && connection !== undefined) redis.retire(connection)
       // The server will never do as it is set up: an error of its own, and not the outcome of a message.
       if (error instanceof WaybillError && !(error instanceof Unavailable || error instanceof RedisError)) throw error
       return { appended: 0, error }

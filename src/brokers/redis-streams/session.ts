@@ -1,5 +1,12 @@
 import { errorSummary, onAbort, type RawMessage, telemetry, Wakeup, WaybillError } from '../../core/index.ts'
-import { isKind, isWrongServer, type RedisConnection, RedisError, type RedisReply } from '../../drivers/redis/redis.ts'
+import {
+  isKind,
+  isServerTrouble,
+  isWrongServer,
+  type RedisConnection,
+  RedisError,
+  type RedisReply,
+} from '../../drivers/redis/redis.ts'
 import {
   crashReason,
   type Delivery,
@@ -21,6 +28,9 @@ import {
   type Stream,
 } from './member.ts'
 import { StreamReader } from './pull.ts'
+
+/** How often a dead letter that is refused is tried again, in milliseconds. */
+const LETTERS_EVERY = 1000
 
 /** An entry as a consumer group gave it. */
 export interface StreamDelivery extends Delivery {
@@ -60,6 +70,8 @@ export class StreamSession implements Session<StreamDelivery> {
   #buffer: StreamDelivery[] = []
   /** Ours, and nothing anybody could handle. */
   #bad: { stream: Stream; entry: DeadEntry }[] = []
+  /** When a dead letter that was refused is tried again; undefined while none is. */
+  #refusedUntil: number | undefined
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
@@ -156,9 +168,10 @@ export class StreamSession implements Session<StreamDelivery> {
 
   async extend(deliveries: readonly StreamDelivery[]): Promise<void> {
     const asked = this.#lease.renewing()
-    const held = [...deliveries, ...this.#buffer]
+    const held: { stream: Stream; entry: string; attempts: number }[] = [...deliveries, ...this.#buffer]
+    for (const { stream, entry } of this.#bad) held.push({ stream, entry: entry.id, attempts: entry.attempts })
     for (const stream of this.#settings.streams) {
-      const entries = held.filter((delivery) => delivery.stream === stream)
+      const entries = held.filter((one) => one.stream === stream)
       if (entries.length > 0) await this.#guard(() => this.#member.extend(stream, entries))
     }
     this.#lease.renewed(asked, held.length > 0)
@@ -231,17 +244,33 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#buffer.push({ message, key: message.key, attempts, size: sizeOf(fields), stream, entry })
   }
 
-  /** To the dead letters, each on its own account. */
+  /** To the dead letters, each on its own account. One that is refused stays ours, and the others are handled meanwhile. */
   async #deadLetter(): Promise<void> {
+    const now = this.#settings.clock.monotonic()
+    if (this.#refusedUntil !== undefined && now < this.#refusedUntil) return
     while (this.#bad.length > 0) {
       const { stream, entry } = this.#bad[0]!
-      await this.#member.settle(stream, [], [], [entry])
+      try {
+        await this.#member.settle(stream, [], [], [entry])
+      } catch (error) {
+        if (!isRefusal(error)) throw error
+        if (this.#refusedUntil === undefined) this.#publishRefused(stream, error)
+        this.#refusedUntil = now + LETTERS_EVERY
+        return
+      }
+      this.#refusedUntil = undefined
       this.#bad.shift()
       const { id, reason, attempts } = entry
       // Its type could not be decoded.
       const about = { type: '', id, reason, attempt: attempts + 1, tenant: undefined }
       telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
     }
+  }
+
+  #publishRefused({ letters }: Stream, error: RedisError): void {
+    const { where } = this.#settings
+    const message = `what nobody can read stays pending, because its dead letter is refused; it is tried again every second: ${errorSummary(error)} (stream ${JSON.stringify(letters)})`
+    telemetry.warning.publish({ where, message })
   }
 
   async #swept(): Promise<void> {
@@ -290,6 +319,12 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#lost.abort(reason)
     this.#wakeup.wake()
   }
+}
+
+/** The server has answered, and it is neither its own trouble nor about the group: only this letter is not taken. */
+function isRefusal(error: unknown): error is RedisError {
+  if (!(error instanceof RedisError) || isServerTrouble(error) || isWrongServer(error)) return false
+  return !isKind(error, 'NOGROUP')
 }
 
 function afterOf(settlement: Settlement): number {

@@ -9,7 +9,7 @@ import {
 } from '../../core/index.ts'
 import { redisScript } from './connection.ts'
 import { lua } from './lua.generated.ts'
-import { listOf, type RedisCommands, RedisError, type RedisReply, textOf } from './redis.ts'
+import { isKind, isServerTrouble, listOf, type RedisCommands, RedisError, type RedisReply, textOf } from './redis.ts'
 import type { ReplicaAcks } from './wait.ts'
 
 /** What is asked of a server, by whoever writes to it. */
@@ -68,10 +68,14 @@ export async function checkServer(
     info = await redis.script(checkScript, [key], [])
     settings = await askSettings(redis, key)
   } catch (error) {
-    if (!(error instanceof RedisError) || /^(LOADING|CLUSTERDOWN|MASTERDOWN|TRYAGAIN)$/.test(error.kind)) throw error
+    if (!(error instanceof RedisError)) throw error
     if (isUnknownCommand(error)) throw unsupported(where, texts, 'a server without scripts')
+    // What passes is waited for: who comes next looks again.
+    if (isServerTrouble(error) && !isKind(error, 'NOPERM')) throw error
     // Hosted servers deny INFO to some users.
-    warnOnce(where, `whether this Redis can lose what it accepts could not be checked: ${errorSummary(error)}`)
+    const problem = `whether this Redis can lose what it accepts could not be checked: ${errorSummary(error)}`
+    if (durability.required) throw notDurable(where, problem)
+    warnOnce(where, problem)
     return
   }
   const facts = new Map(
@@ -87,9 +91,7 @@ export async function checkServer(
   const version = facts.get('redis_version') ?? ''
   if (Number.parseInt(version, 10) < 5) throw unsupported(where, texts, `version ${version}`)
   const problems = dangers(facts, durability, texts)
-  if (problems.length > 0 && durability.required) {
-    throw new WaybillError('NOT_DURABLE', `${where}: durability is required, but ${problems.join('; ')}`)
-  }
+  if (problems.length > 0 && durability.required) throw notDurable(where, problems.join('; '))
   for (const problem of problems) warnOnce(where, problem)
 }
 
@@ -122,6 +124,10 @@ export function unsupported(where: string, { needs }: DurabilityTexts, what: str
     'UNSUPPORTED_SERVER',
     `${where}: this is ${what}; ${needs} Redis 5 or later (6.0 is what is tested), or a compatible server`,
   )
+}
+
+function notDurable(where: string, why: string): WaybillError {
+  return new WaybillError('NOT_DURABLE', `${where}: durability is required, but ${why}`)
 }
 
 function dangers(

@@ -46,6 +46,8 @@ class TimedConnection implements RedisConnection {
   readonly #raw: RawRedis
   readonly #timeout: number
   readonly #lost = new AbortController()
+  #unanswered = 0
+  #retired = false
 
   constructor(raw: RawRedis, timeout: number) {
     this.#raw = raw
@@ -91,6 +93,11 @@ class TimedConnection implements RedisConnection {
     }
   }
 
+  retire(): void {
+    this.#retired = true
+    this.#endSoon()
+  }
+
   async close(): Promise<void> {
     this.#end(new Unavailable('the connection to Redis was closed'))
   }
@@ -98,18 +105,24 @@ class TimedConnection implements RedisConnection {
   #answer(send: () => Promise<unknown>, timeout = this.#timeout): Promise<RedisReply> {
     return new Promise((resolve, reject) => {
       if (this.#lost.signal.aborted) throw this.#lost.signal.reason
+      this.#unanswered++
       const timer = setTimeout(() => {
         const error = new Unavailable(`Redis has not responded within ${timeout} ms`)
         reject(error)
         // Its answer may still come, and would be taken for that of another command if we went on.
         this.#end(error)
       }, timeout)
-      const failed = (error: unknown) => {
+      const over = () => {
         clearTimeout(timer)
+        this.#unanswered--
+        if (this.#retired) this.#endSoon()
+      }
+      const failed = (error: unknown) => {
+        over()
         reject(judged(error))
       }
       const answered = (reply: unknown) => {
-        clearTimeout(timer)
+        over()
         resolve(reply as RedisReply)
       }
       try {
@@ -117,6 +130,13 @@ class TimedConnection implements RedisConnection {
       } catch (error) {
         failed(error)
       }
+    })
+  }
+
+  /** Not in this turn: somebody may be about to send, or to send again what the server did not know. */
+  #endSoon(): void {
+    setImmediate(() => {
+      if (this.#unanswered === 0) this.#end(new Unavailable('the connection to Redis was closed'))
     })
   }
 

@@ -18,6 +18,8 @@ export class ReconnectingRedis implements RedisCommands {
   readonly #client: RedisClient
   readonly #options: RedisConnectOptions
   #connecting: Promise<RedisConnection> | undefined
+  /** No longer used, and not ended yet: something is on its way over them. */
+  readonly #retired = new Set<RedisConnection>()
   #closed = false
 
   constructor(client: RedisClient, options: RedisConnectOptions) {
@@ -57,10 +59,23 @@ export class ReconnectingRedis implements RedisCommands {
     return await this.#connecting
   }
 
+  /**
+   * The next command goes over another connection. What is on its way over this one is still answered: in a cluster it may
+   * go to nodes that are well, and without an answer nobody would know whether it was done.
+   */
+  retire(connection: RedisConnection): void {
+    this.#forget(connection)
+    if (connection.lost.aborted) return
+    this.#retired.add(connection)
+    if (connection.retire === undefined) void connection.close()
+    else connection.retire()
+  }
+
   async close(): Promise<void> {
     this.#closed = true
     const connecting = this.#connecting
     this.#connecting = undefined
+    await Promise.all([...this.#retired].map((connection) => connection.close()))
     await (await connecting?.catch(() => undefined))?.close()
   }
 
@@ -84,12 +99,13 @@ export class ReconnectingRedis implements RedisCommands {
       return await work(connection)
     } catch (error) {
       // After a failover the old master is a replica, and stays connected.
-      if (isWrongServer(error)) await connection.close()
+      if (isWrongServer(error)) this.retire(connection)
       throw error
     }
   }
 
   #forget(connection: RedisConnection): void {
+    this.#retired.delete(connection)
     const connecting = this.#connecting
     connecting?.then((current) => {
       if (current === connection && this.#connecting === connecting) this.#connecting = undefined

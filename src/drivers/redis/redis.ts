@@ -40,7 +40,10 @@ export interface RedisCommands {
 export interface RedisConnection extends RedisCommands {
   /** Aborted when the connection is gone, whoever ended it. */
   readonly lost: AbortSignal
+  /** Ends it now; what is on its way is not known to be done. */
   close(): Promise<void>
+  /** Ends it once all that is on its way has been answered. Default: `close`. */
+  retire?(): void
 }
 
 export interface RedisConnectOptions {

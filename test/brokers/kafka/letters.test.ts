@@ -82,6 +82,37 @@ describeWith(['kafka'], 'kafka: dead letters that their topic does not take', ()
     await publisher.close!()
   })
 
+  test('the topic of the dead letters is gone: those behind what nobody can read are handled, and it is buried later', async () => {
+    const { topic, source } = await prepared({})
+    const session = (await source.open(NEVER))!
+    const letters = `${topic}.dead.${source.name.split(':').at(-1)}`
+    const admin = bare(url()).admin()
+    await admin.connect()
+    await admin.deleteTopics({ topics: [letters] })
+    const telemetry = recordTelemetry(['warning', 'message.dead'])
+    await write(topic, { value: 'no event' })
+    const publisher = broker.publisher({ topic })
+    const good = [message(), message()]
+    await publisher.publish(good, NEVER)
+    const taken = await receive(session, 2)
+    expect(taken.map((delivery) => delivery.message.id)).toEqual(good.map(({ id }) => id))
+    expect(await session.settle(taken.map((delivery) => [delivery, DONE]))).toBe(0)
+    await expect(session.take({ count: 1, bytes: 1e6 }, NEVER)).rejects.toMatchObject({ code: 'UNKNOWN_TOPIC' })
+    expect(telemetry.of('message.dead')).toEqual([])
+    const told = telemetry.of('warning').filter((warning) => /dead letters cannot be written/.test(warning.message))
+    expect(told.map((warning) => warning.message)).toEqual([expect.stringMatching(/UNKNOWN_TOPIC/)])
+    await admin.createTopics({ topics: [{ topic: letters, numPartitions: 1 }] })
+    await admin.disconnect()
+    await until('it is buried', async () => {
+      await session.take({ count: 1, bytes: 1e6 }, NEVER).catch(() => {})
+      return telemetry.of('message.dead').length === 1
+    })
+    expect(await source.deadLetters()).toHaveLength(1)
+    telemetry.stop()
+    await session.close()
+    await publisher.close!()
+  })
+
   test('many at once that are too large together are each buried whole', async () => {
     const { topic, source } = await prepared()
     const publisher = broker.publisher({ topic })

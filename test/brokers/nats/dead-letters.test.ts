@@ -1,4 +1,4 @@
-import { jetstreamManager } from '@nats-io/jetstream'
+import { DiscardPolicy, jetstreamManager } from '@nats-io/jetstream'
 import { headers, type NatsConnection } from '@nats-io/transport-node'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Message } from '../../../src/core/index.ts'
@@ -165,6 +165,36 @@ describeWith(['nats'], 'nats and dead letters', () => {
     warnings.stop()
     // Kept, and not in a hot loop.
     expect((await source.stats()).pending).toBe(2)
+    await session.close()
+    await mine.close()
+  })
+
+  test('a stream of dead letters that is full keeps nobody from being handled: what nobody can read waits, and is told', async () => {
+    const mine = broker(connecting(url()))
+    const source = mine.source({ group: 'g', create: true, block: 100, deadLetter: `${mine.stream}-dead` })
+    const session = await source.open()
+    const manager = await jetstreamManager(admin)
+    await manager.streams.update(`${mine.stream}-dead`, { max_msgs: 1, discard: DiscardPolicy.New })
+    const told = recordTelemetry(['warning', 'message.dead'])
+    const subject = `${mine.stream}.a`
+    for (const text of ['first', 'second']) admin.publish(subject, `not json ${text}`)
+    const publisher = mine.publisher({ subject })
+    await publisher.publish([message('{}', { id: 'good' }), message('{}', { id: 'better' })], NEVER)
+    const taken = await receive(session, 2)
+    expect(taken.map((delivery) => delivery.message.id)).toEqual(['good', 'better'])
+    await session.settle(taken.map((delivery) => [delivery, DONE]))
+    expect(await session.take({ count: 1, bytes: 1e6 }, NEVER)).toEqual([])
+    expect(told.of('warning').map((warning) => warning.message)).toEqual([
+      expect.stringMatching(/dead letter is refused.*maximum messages exceeded/),
+    ])
+    expect(await source.deadLetters()).toHaveLength(1)
+    await manager.streams.update(`${mine.stream}-dead`, { max_msgs: -1 })
+    await until('the other is buried too', async () => {
+      await session.take({ count: 1, bytes: 1e6 }, NEVER)
+      return told.of('message.dead').length === 2
+    })
+    expect(await source.deadLetters()).toHaveLength(2)
+    told.stop()
     await session.close()
     await mine.close()
   })

@@ -211,6 +211,35 @@ describeWith(['rabbitmq'], 'rabbitmq under faults', () => {
     await broker.close()
   })
 
+  test('the exchange of the dead letters is deleted: those to be retried are sent once, and the dead when it is made again', async () => {
+    const queue = freshQueue()
+    const broker = brokerAt(url())
+    const source = broker.source({ queue, deadLetter: { exchange: `${queue}.x` } })
+    const session = await source.open()
+    const [retried, dead] = some(2)
+    await broker.publish([retried!, dead!], NEVER)
+    const taken = await receive(session, 2)
+    await plainly(url(), (channel) => channel.deleteExchange(`${queue}.x`))
+    const retry = { kind: 'retry', after: 300, charged: true, error: undefined } as const
+    const given = { kind: 'dead', reason: 'no use', error: undefined } as const
+    await session.settle(taken.map((one) => [one, one.message.id === dead!.id ? given : retry]))
+    expect(session.lost.reason).toMatchObject({ message: expect.stringMatching(/no exchange/) })
+    await session.close()
+    const second = await source.open()
+    const seen = new Map<string, number>()
+    for (const delivery of await receive(second, 2)) {
+      const { id } = delivery.message
+      seen.set(id, delivery.attempts)
+      await second.settle([[delivery, id === dead!.id ? given : DONE]])
+    }
+    expect(Object.fromEntries(seen)).toEqual({ [retried!.id]: 1, [dead!.id]: 0 })
+    expect((await source.deadLetters()).map(({ message: { id } = {} }) => id)).toEqual([dead!.id])
+    await second.close()
+    const left = await plainly(url(), (channel) => channel.checkQueue(queue))
+    expect(left.messageCount, 'nothing came twice').toBe(0)
+    await broker.close()
+  })
+
   test('unroutable: matched to its message, down or rejected or fine as asked', async () => {
     const queue = freshQueue()
     const broker = brokerAt(url())

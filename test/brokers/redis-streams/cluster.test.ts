@@ -2,16 +2,17 @@ import { Cluster } from 'ioredis'
 import { createCluster } from 'redis'
 import { beforeAll, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
+import { RETURNED } from '../../../src/brokers/redis-streams/scripts.ts'
 import { systemClock } from '../../../src/core/index.ts'
 import { slotOf } from '../../../src/drivers/redis/slot.ts'
-import { Flow } from '../../../src/flow/index.ts'
+import { DONE } from '../../../src/flow/index.ts'
 import { brokerSuite, faultProxy } from '../../../src/testing/index.ts'
 import { admin, cluster, eventually, spread } from '../../support/redis-topologies.ts'
 import { topologyDrivers } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'
 import { runSuite } from '../../support/suite.ts'
 import { underLoad } from './load.ts'
-import { factory, fresh, message, NEVER } from './support.ts'
+import { factory, fresh, message, NEVER, receive } from './support.ts'
 
 let nodes: Awaited<ReturnType<typeof cluster>>
 const clients = { ioredis: () => nodes.ioredis(), 'node-redis': () => nodes.nodeRedis() }
@@ -51,19 +52,29 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
             })
       const broker = redisStreams({ client: through, timeout: 2000 })
       const source = broker.source({ stream, group: 'g', block: 5000 })
-      const seen: string[] = []
-      const step = { each: ({ message: { id } }: { message: { id: string } }) => void seen.push(id) }
-      const flow = new Flow({ name: stream, from: source, step, outage: { min: 20, max: 200 } })
-      await flow.start()
       const server = admin(old)
-      const blocked = async () => /cmd=xreadgroup/.test(String(await server.call('client', 'list')))
-      await eventually('it waits for entries', blocked)
-      // The read: the entry is pending in the consumer's name, and the reply that says so never arrives.
-      const cut = proxy.cutAfter(1, 'downstream')
-      await publishTo(stream, client())
-      expect(await cut).toBe(true)
-      await eventually('what the reply was about is handled', () => seen.length === 1)
-      await flow.stop()
+      const blocked = async () => /flags=b .*cmd=xreadgroup/.test(String(await server.call('client', 'list')))
+      /** The entry is pending in the consumer's name, and the reply that says so never arrives. */
+      const neverAnswered = async () => {
+        const session = await source.open()
+        const taking = session.take({ count: 1, bytes: 1e6 }, NEVER).catch(() => [])
+        await eventually('it waits for entries', blocked)
+        const cut = proxy.cutAfter(1, 'downstream')
+        await publishTo(stream, client())
+        expect(await cut).toBe(true)
+        const taken = await taking
+        const [, , , owners] = (await server.xpending(stream, 'g')) as [number, string, string, [string][] | null]
+        const hit = taken.length === 0 && (owners ?? []).some(([owner]) => owner !== RETURNED)
+        await session.settle(taken.map((delivery) => [delivery, DONE])).catch(() => {})
+        if (hit) expect(session.lost.aborted, 'the next session takes over').toBe(true)
+        await session.close().catch(() => {})
+        return hit
+      }
+      // What is cut may be the reply to another question of the session.
+      await eventually('a read is not answered', neverAnswered)
+      const next = await source.open()
+      expect(await receive(next, 1)).toHaveLength(1)
+      await next.close()
       await broker.close()
     })
 
@@ -82,6 +93,30 @@ describeWith(['redis'], 'redis streams in a cluster', () => {
         { kind: 'down', error: { message: expect.stringMatching(/0 of 1 replicas/) } },
       ])
       await waiting.close!()
+    })
+
+    test(`${driver}: a node that refuses ends nothing that is on its way to the others`, async () => {
+      const there = fresh()
+      const healthy = await nodes.masterOf(there)
+      let refused = fresh()
+      while ((await nodes.masterOf(refused)) === healthy) refused = fresh()
+      const full = admin(await nodes.masterOf(refused))
+      const broker = redisStreams({ client: client() })
+      const publisher = broker.publisher()
+      const batch = () => [refused, there].map((type) => message('{}', { type }))
+      expect(await publisher.publish(batch(), NEVER)).toMatchObject([{ kind: 'ok' }, { kind: 'ok' }])
+      await full.config('SET', 'maxmemory', '1')
+      try {
+        // Its answer comes long after the refusal of the other.
+        await admin(healthy).call('client', 'pause', '500', 'write')
+        expect(await publisher.publish(batch(), NEVER)).toMatchObject([{ kind: 'down' }, { kind: 'ok' }])
+      } finally {
+        await full.config('SET', 'maxmemory', '0')
+      }
+      expect(await publisher.publish(batch(), NEVER)).toMatchObject([{ kind: 'ok' }, { kind: 'ok' }])
+      expect(await admin(healthy).xlen(there)).toBe(3)
+      await publisher.close!()
+      await broker.close()
     })
 
     test(`${driver}: streams of different slots are refused before anything is sent`, () => {

@@ -2,6 +2,7 @@ import { Redis } from 'ioredis'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { DONE } from '../../../src/flow/index.ts'
+import { recordTelemetry } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { fresh, ioredis, message, NEVER, receive, until } from './support.ts'
 
@@ -41,6 +42,38 @@ for (const server of ['redis', 'redis6'] as const) {
       expect(await both.deadLetters({ count: 1 })).toMatchObject([{ stream: a, group: 'g' }])
       expect(await other.discard(theirs!.id)).toBe(true)
       for (const session of sessions) await session.close()
+      await mine.close()
+    })
+
+    test('where the key of the dead letters holds something else, those behind what nobody can read are handled', async () => {
+      const [stream, letters] = [fresh(), fresh()]
+      const mine = broker()
+      const source = mine.source({ stream, group: 'g', block: 20, deadLetter: letters })
+      await admin.set(letters, 'text')
+      await admin.xadd(stream, '*', 'event', 'no JSON')
+      const publisher = mine.publisher({ stream })
+      await publisher.publish([message(), message()], NEVER)
+      const telemetry = recordTelemetry(['warning', 'message.dead'])
+      const session = await source.open()
+      const taken = await receive(session, 2)
+      expect(await session.settle(taken.map((delivery) => [delivery, DONE]))).toBe(0)
+      await session.take({ count: 1, bytes: 1e6 }, NEVER)
+      expect(telemetry.of('warning').map(({ message: text }) => text)).toEqual([
+        expect.stringMatching(/its dead letter is refused.*WRONGTYPE/),
+      ])
+      const pending = async () => ((await admin.xpending(stream, 'g', '-', '+', 1)) as [string, string, number][])[0]!
+      const [id, owner] = await pending()
+      await admin.call('xclaim', stream, 'g', owner, '0', id, 'IDLE', '3600000', 'JUSTID')
+      await session.extend!([])
+      expect((await pending())[2], 'it is kept alive').toBeLessThan(3_600_000)
+      await admin.del(letters)
+      await until('it is buried', async () => {
+        await session.take({ count: 1, bytes: 1e6 }, NEVER)
+        return telemetry.of('message.dead').length === 1
+      })
+      telemetry.stop()
+      await session.close()
+      await publisher.close!()
       await mine.close()
     })
 

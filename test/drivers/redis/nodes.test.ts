@@ -1,11 +1,12 @@
 import { expect, test } from 'vitest'
 import { redisScript } from '../../../src/drivers/redis/connection.ts'
 import { redisOf } from '../../../src/drivers/redis/recognise.ts'
+import { ReconnectingRedis } from '../../../src/drivers/redis/reconnecting.ts'
 import { RedisError } from '../../../src/drivers/redis/redis.ts'
 import { slotOf } from '../../../src/drivers/redis/slot.ts'
 import { replicatedScript } from '../../../src/drivers/redis/wait.ts'
 import { fresh, ioredis, nodeRedis } from '../../brokers/redis-streams/support.ts'
-import { admin, cluster, replicated } from '../../support/redis-topologies.ts'
+import { admin, cluster, eventually, replicated } from '../../support/redis-topologies.ts'
 import { describeWith } from '../../support/services.ts'
 
 describeWith(['redis'], 'drivers of redis and the node that replies', () => {
@@ -19,6 +20,39 @@ describeWith(['redis'], 'drivers of redis and the node that replies', () => {
       await expect(asked).rejects.toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('WAIT') })
       expect(connection.lost.aborted).toBe(true)
     }
+  })
+
+  test('a connection to a server that is no master any more is replaced, and what is on its way is still answered', async () => {
+    const { master } = await replicated({ replicas: 0 })
+    const refused = redisScript('refused', "return redis.error_reply('READONLY You can’t write')")
+    const own = redisScript('own', "return 'mine'")
+    for (const driver of [ioredis, nodeRedis]) {
+      const redis = new ReconnectingRedis(redisOf(driver(master.url)), { timeout: 30_000 })
+      const before = await redis.connection()
+      await before.command(['script', 'load', refused.text])
+      const refusal = expect(redis.script(refused, [], [])).rejects.toMatchObject({ kind: 'READONLY' })
+      const waiting = redis.command(['blpop', 'nothing', '1'])
+      await refusal
+      expect(String(await redis.script(own, [], []))).toBe('mine')
+      expect(await redis.connection()).not.toBe(before)
+      expect(await waiting, 'it was sent before the refusal came').toBeNull()
+      await eventually('it ends when all is answered', async () => before.lost.aborted)
+      await redis.close()
+    }
+  })
+
+  test('whoever closes does not wait for what a replaced connection still brings', async () => {
+    const { master } = await replicated({ replicas: 0 })
+    const redis = new ReconnectingRedis(redisOf(ioredis(master.url)), { timeout: 30_000 })
+    const before = await redis.connection()
+    const waiting = redis.command(['blpop', 'nothing', '0'])
+    const ended = expect(waiting).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    redis.retire(before)
+    await redis.connection()
+    expect(before.lost.aborted).toBe(false)
+    await redis.close()
+    expect(before.lost.aborted).toBe(true)
+    await ended
   })
 
   test('a slot that has moved is found by the next pipeline', async () => {

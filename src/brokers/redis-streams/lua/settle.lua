@@ -65,6 +65,9 @@ for i = at, at + back * 3 - 1, 3 do
 end
 
 at = at + back * 3
+-- A write that needs no memory: after it a server that is out of memory refuses nothing of this script. What nobody can
+-- handle must not stay in front of what frees memory once it is handled.
+if at <= #ARGV then redis.call('XACK', stream, group, '0-0') end
 for i = at, #ARGV, 3 do
   local id = ARGV[i]
   if mine(id) then
