@@ -136,7 +136,7 @@ export abstract class Worker<Round = unknown> {
     try {
       await this.launch(signal)
     } catch (error) {
-      if (!givenUp.aborted) await this.ended().catch(() => {}) // what kept it from starting says more
+      if (!givenUp.aborted) await this.ended().catch(() => {}) // what kept it from starting tells more
       throw error
     }
   }
