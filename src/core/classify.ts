@@ -149,8 +149,8 @@ const DOWN_CODES = new Set(['UNSUPPORTED_SERVER', 'NOT_DURABLE', 'NOT_MIGRATED',
 export const classify: Classify = (error) => verdict(error, 'transient')
 
 /**
- * The same for publishers. No answer in time is `down` there: a destination that hangs is away for all, and one message
- * that alone is never answered is found by the window.
+ * The same for publishers. A time-out is `down` there: a destination that hangs is away for all, and a single message
+ * that always times out is found by the window.
  */
 export const classifyPublish: Classify = (error) => verdict(error, 'down')
 

@@ -50,7 +50,7 @@ export class Unavailable extends WaybillError {
   /** Milliseconds before which another try is in vain; the flow pauses at least so long. */
   readonly after: number | undefined
 
-  /** `code` where programs should tell it from others: what it means for the message stays the same. */
+  /** `code` where programs should distinguish it from others: what it means for the message stays the same. */
   constructor(reason: string, options: { cause?: unknown; code?: string; after?: number } = {}) {
     const { after, code = 'UNAVAILABLE', ...rest } = options
     super(code, reason, rest)

@@ -176,7 +176,7 @@ export interface TelemetryEvents {
     attempt: number
     error: unknown
   }
-  /** A message answered a step of a saga. `means`: reply, refused or undone; `changed`: it was not a repeat. */
+  /** A reply to a step of a saga arrived. `means`: reply, refused or undone; `changed`: it was not a repeat. */
   'saga.reply': {
     type: string
     id: string

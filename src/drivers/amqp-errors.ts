@@ -2,7 +2,7 @@ import { errorSummary, Unavailable, type WaybillError } from '../core/index.ts'
 
 /** What a server of RabbitMQ says when it refuses something, and what that means. */
 
-/** AMQP's reply codes that we tell apart. */
+/** AMQP's reply codes that we distinguish. */
 export const REPLY = { accessRefused: 403, notFound: 404, preconditionFailed: 406, notAllowed: 530 } as const
 
 /** The reply code of an error the server has closed a channel or a connection with. */

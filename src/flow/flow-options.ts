@@ -32,7 +32,7 @@ export type Step<D> = EachStep<D> | BatchStep<D>
 export interface EachStep<D> {
   readonly each: HandleOne<D>
   /**
-   * Given what `each` answered, unless that is undefined; the message is done when this is. It saves a promise per
+   * Gets what `each` returned, unless that is undefined; the message is done when this is. It saves a promise per
    * message against doing the same inside `each`.
    */
   readonly after?: (result: unknown) => unknown

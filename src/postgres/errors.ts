@@ -97,7 +97,7 @@ export function refuseRepartition({ table, options }: TableSchema, before: Recor
   )
 }
 
-/** What Node says when nobody answers at an address, or there is no such host. */
+/** What Node says when nothing listens at an address, or there is no such host. */
 const UNREACHABLE = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT)$/
 
 const REFUSED = 'the server refuses this role or its password; give the pool others'

@@ -129,7 +129,7 @@ export class RelayConnections {
   }
 }
 
-/** A connection of the pool with our settings. `limited`: every statement must be answered within `timeout`. */
+/** A connection of the pool with our settings. `limited`: every statement must end within `timeout`. */
 async function open(
   { db, names, prepare }: RelayConnectionsOptions,
   timeout: number,
@@ -168,7 +168,7 @@ function within(db: Database, ms: number, coming: Promise<Connection>): Promise<
   })
 }
 
-/** Nobody can tell a pool that is used up from a server that is silent, so both are named. */
+/** An exhausted pool and a server that does not respond look alike, so both are named. */
 export function poolOrServer(db: Database, ms: number, error: unknown): unknown {
   if (!(error instanceof Unavailable) || db.single) return error
   const size = db.size === undefined ? '' : ` of ${db.size}`

@@ -6,7 +6,7 @@ import type { SagaNames } from './saga-names.ts'
 import { Speaker } from './saga-stats.ts'
 import { IdleNotifier } from './wake.ts'
 
-/** How often an idle listener tells the server that it lives, in milliseconds. */
+/** How often an idle listener shows the server that it lives, in milliseconds. */
 const RAISE_EVERY = 5000
 
 /**

@@ -22,7 +22,7 @@ interface HeldClaim {
 interface AbandonedClaim {
   readonly mark: string
   readonly token: string
-  /** How often the server has answered that it is given up, or not there. */
+  /** How often the server has confirmed that it is given up, or not there. */
   answered: number
 }
 
@@ -32,9 +32,9 @@ const GIVE_UP_EVERY = 1000
 const ANSWERS_WANTED = 2
 
 /**
- * Keeps the claims of messages alive while their handlers run. A lost claim is not fought for: the commit will
- * find that out, and change nothing. What could not be given up, because nobody answered, is given up as soon as somebody
- * does: this process lives, and nobody should wait for it as for one that is dead.
+ * Keeps the claims of messages alive while their handlers run. A lost claim is not taken back: the commit
+ * finds out, and changes nothing. A claim that could not be given up, because the server did not respond, is given up as
+ * soon as it does: this process lives, and nobody should wait for it as for one that is dead.
  */
 export class Leases {
   readonly #settings: LeaseSettings

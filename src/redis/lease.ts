@@ -171,8 +171,8 @@ export class OutboxSession implements Session<RedisDelivery> {
   }
 
   /**
-   * Gives back, uncharged, what this process claimed and cannot settle: claims whose answer was lost, and sessions that
-   * ended while nobody answered. For as long as a lease, since a server that hung may run a claim late.
+   * Gives back, uncharged, what this process claimed and cannot settle: claims whose reply was lost, and sessions
+   * that ended while the server did not respond. For as long as a lease, since a server that hung may run a claim late.
    */
   async #recover(): Promise<void> {
     const { clock, lease, shard } = this.#settings

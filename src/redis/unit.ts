@@ -32,7 +32,7 @@ export interface NamedStep {
   /** All keys that it touches. */
   readonly keys: readonly string[]
   readonly args: readonly RedisArg[]
-  /** Given what the function answered, when the whole has committed. Must not throw. */
+  /** Gets what the function returned, when the whole has committed. Must not throw. */
   readonly onCommit?: (answer: RedisReply) => void
 }
 

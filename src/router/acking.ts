@@ -1,6 +1,6 @@
 import { isThenable, type Local, local, type Message, wholeNumber } from '../core/index.ts'
 
-/** Ack or nack of one message. Whichever comes first counts; everything later is ignored and answered `false`. */
+/** Ack or nack of one message. Whichever comes first counts; everything later is ignored and returns `false`. */
 export interface Acking {
   /** The message is handled. */
   ack(): boolean
@@ -24,7 +24,7 @@ export function acking(
     settled = how
     try {
       const result = callback()
-      // Query builders answer with thenables that are no Promise.
+      // Query builders return thenables that are no Promise.
       if (isThenable(result)) result.then(undefined, onFailure)
     } catch (error) {
       onFailure(error)

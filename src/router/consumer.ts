@@ -69,20 +69,26 @@ export function stepOf(
   forward: Forward,
   system?: string,
 ): EachStep<Delivery<Message>> {
-  const came = system === undefined ? {} : { system }
   if (strategy === 'success') {
-    const { name } = router
     return {
-      each: (delivery, signal) => {
-        const { message, attempts } = delivery
-        const topic = topicOfDelivery(delivery)
-        const context = { signal, attempt: attempts + 1, topic, router: name, ack: notManual, nack: notManual, ...came }
-        return router.handle(message, context)
-      },
+      each: (delivery, signal) =>
+        router.handle(delivery.message, contextOf(router, delivery, signal, system, NOT_MANUAL)),
       after: (outputs) => sendOn(outputs as Outputs, forward),
     }
   }
-  return { each: (delivery, signal) => settledByAck(router, strategy, forward, delivery, signal, came) }
+  return { each: (delivery, signal) => settledByAck(router, strategy, forward, delivery, signal, system) }
+}
+
+/** What handlers get beside their message. Every field is always there, so that contexts are monomorphic. */
+function contextOf(
+  { name }: HandlesMessages,
+  delivery: Delivery<Message>,
+  signal: AbortSignal,
+  system: string | undefined,
+  { ack, nack }: Pick<Context, 'ack' | 'nack'>,
+): Context {
+  const topic = topicOfDelivery(delivery)
+  return { signal, attempt: delivery.attempts + 1, topic, system, router: name, ack, nack }
 }
 
 function sendOn(outputs: Outputs, forward: Forward): unknown {
@@ -97,7 +103,7 @@ function settledByAck(
   forward: Forward,
   delivery: Delivery<Message>,
   signal: AbortSignal,
-  came: Pick<Context, 'system'>,
+  system: string | undefined,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     const { message } = delivery
@@ -114,10 +120,8 @@ function settledByAck(
       (error) => telemetry['ack.failed'].publish({ type: message.type, id: message.id, error: asError(error) }),
     )
     if (!signal.aborted) forget = onAbort(signal, () => whole.nack(signal.reason))
-    const attempt = delivery.attempts + 1
     const manual = strategy === 'manual'
-    const { ack, nack } = manual ? whole : NOT_MANUAL
-    const base = { signal, attempt, topic: topicOfDelivery(delivery), router: router.name, ack, nack, ...came }
+    const base = contextOf(router, delivery, signal, system, manual ? whole : NOT_MANUAL)
     let byHandler = false
     const returned = () => {
       byHandler = true

@@ -9,7 +9,7 @@ export interface Context {
   /** The topic, routing key or subject it came by. */
   readonly topic?: string
   /** The broker it came by, as OpenTelemetry names it: `rabbitmq`, `kafka`. */
-  readonly system?: string
+  readonly system?: string | undefined
   /** The router's name: the subscriber an inbox knows it by. */
   readonly router: string
   /** With `ack: 'manual'` only: settles the message. Whichever comes first counts. */

@@ -78,7 +78,7 @@ export interface InboxMiddlewareOptions {
   /** Under which name handled messages are remembered. Default: the router's. */
   subscriber?: string
   /**
-   * What tells messages apart: an id, together with the message's source, or both. An idempotency header, say:
+   * What identifies a message: an id, together with the message's source, or both. An idempotency header, say:
    * `({ extensions }) => extensions.idempotencykey`. Where it returns nothing, and by default: the message's own.
    */
   key?: (message: Message) => string | { readonly source: string; readonly id: string } | undefined

@@ -75,6 +75,14 @@ export const mutations: Mutation[] = [
     expects: 'both the child and the whole say so',
   },
   {
+    name: 'one input of an engine that fails ends all of them',
+    file: 'src/router/engine.ts',
+    find: "this.adopt(flow as unknown as Flow, 'restart')",
+    replace: "this.adopt(flow as unknown as Flow, 'fatal')",
+    test: 'test/router/engine.test.ts',
+    expects: 'starts an input again that could not go on',
+  },
+  {
     name: 'a parent is running while a child fails',
     file: 'src/flow/status.ts',
     find: '  const worst = WORST_FIRST.find((state) => alive.some((one) => one.state === state))!',

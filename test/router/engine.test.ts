@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { Message, patternOf, type RawMessage } from '../../src/core/index.ts'
 import { Engine, Router } from '../../src/router/index.ts'
-import { collector, scriptedSource } from '../../src/testing/index.ts'
+import { collector, FakeClock, recordTelemetry, scriptedSource } from '../../src/testing/index.ts'
 import { Paid, Placed, raw, redelivering, Sent, started } from './support.ts'
 
 const source = (...messages: RawMessage[]) => scriptedSource([messages], redelivering)
@@ -110,6 +110,39 @@ describe('engine', () => {
     await engine.stop()
     expect(from.settlements[0]!.settlement).toMatchObject({ error: { code: 'NOT_SERIALISABLE' } })
     expect(out.flatMap(({ calls }) => calls)).toEqual([])
+  })
+
+  it('starts an input again that could not go on, says why, and the other inputs go on', async () => {
+    const clock = new FakeClock()
+    let opened = 0
+    const broken = {
+      name: 'queue',
+      features: {},
+      open: async () => {
+        if (opened++ === 0) throw new Error('not yet')
+        return undefined
+      },
+    }
+    // A user's random that throws ends the flow that asked it: nothing else reaches the outside of a flow.
+    const random = {
+      next: () => {
+        throw new Error('no luck')
+      },
+      fill: () => {},
+    }
+    const telemetry = recordTelemetry(['worker.restarting'])
+    const engine = new Engine('e', { clock })
+    await engine.input('broken', broken, { random, clock })
+    await engine.input('other', source(), { clock })
+    await engine.start()
+    const restarting = await telemetry.next('worker.restarting')
+    expect(restarting).toMatchObject({ worker: 'e.broken', parent: 'e', error: { message: 'no luck' } })
+    expect(engine.status()).toMatchObject({ state: 'failing', reason: 'e.broken: Error: no luck' })
+    expect(engine.status().children!.find(({ name }) => name === 'e.other')).toMatchObject({ state: 'running' })
+    await clock.advance(restarting.retryIn)
+    expect(opened).toBe(2)
+    await engine.stop()
+    telemetry.stop()
   })
 
   it('stops at once after start, and what is added in between is stopped too', async () => {

@@ -31,7 +31,7 @@ export interface InProcessBrokerOptions {
 export interface SubscriptionOptions {
   /** Topics, or patterns over their dotted parts: `order.*`, `order.#`. Default: all of them. */
   topics?: readonly string[]
-  /** How many unsettled messages it holds at most; a publish beyond that is answered `failed`. Default: no limit. */
+  /** How many unsettled messages it holds at most; a publish beyond that has the outcome `failed`. Default: no limit. */
   limit?: number
   /** What becomes of a key whose message is dead: wait until it is re-armed or discarded (`block`, default), or go on. */
   deadKey?: 'block' | 'continue'

@@ -25,7 +25,7 @@ export interface PublisherSettings {
   readonly withAdmin: <T>(work: (admin: KafkaAdmin) => Promise<T>) => Promise<T>
 }
 
-/** One call of publish, as far as it is answered. */
+/** One call of publish, and the outcomes known so far. */
 interface PublishCall {
   readonly outcomes: (Outcome | undefined)[]
   /** Keys of which one did not arrive: nothing after it may. */
@@ -215,7 +215,7 @@ function tooLarge({ message, size, record: { topic } }: Item, cause?: unknown): 
   return refusal('MESSAGE_TOO_LARGE', text, cause)
 }
 
-/** One of its key in its call did not arrive, so this one must not: it is answered here. */
+/** One of its key in its call did not arrive, so this one must not: its outcome is made here. */
 function isNotBehind(item: Item): boolean {
   const { key, call, message } = item
   if (key === undefined || !call.stopped?.has(key)) return true

@@ -155,7 +155,7 @@ export function isAckOf(stream: string, { data }: NatsMessage): boolean {
   }
 }
 
-/** What JetStream answered, or its refusal as an error. */
+/** The reply of JetStream, or its refusal as an error. */
 export function parsed<T>({ data }: NatsMessage): T {
   const text = Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString()
   const body = JSON.parse(text) as T & { error?: { code?: number; err_code?: number; description?: string } }

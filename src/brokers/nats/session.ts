@@ -117,7 +117,7 @@ export class NatsSession implements Session<NatsDelivery> {
       if (settlement.kind !== 'dead') return []
       return [{ delivery, reason: settlement.reason, attempts: delivery.attempts + 1 }]
     })
-    // First what must be known when the message is answered: whoever dies in between has it come again, and nothing lost.
+    // First what must be known when the message is acked: after a crash in between it is redelivered, and nothing is lost.
     const waiting = await this.#intake.deadLetter(dead)
     await this.#member.forgive(batch.filter(([, settlement]) => isForgiven(settlement)).map(([delivery]) => delivery))
     const verdicts = batch.map(([delivery, settlement]): AckReply => {

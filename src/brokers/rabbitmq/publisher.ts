@@ -21,7 +21,7 @@ export interface PublisherSettings {
 }
 
 /**
- * A batch is sent without waiting in between, and answered when the server has confirmed each message. A message that
+ * A batch is sent without waiting in between, and resolves when the server has confirmed each message. A message that
  * no queue takes has its own outcome; one too large for the server is refused for good.
  *
  * It is not `ordered`: when the server refuses one of a key, those behind it are on their way already.

@@ -43,8 +43,8 @@ interface RequestBatch {
 const NOBODY = 503
 
 /**
- * A connection and the replies that come back on it. It outlives reconnections of the client: what was unanswered when
- * the connection broke is answered `Unavailable` at once, and what is asked while it is broken too.
+ * A connection and the replies that come back on it. It outlives reconnections of the client: requests without
+ * a reply when the connection broke are rejected with `Unavailable` at once, and those made while it is broken too.
  */
 export class NatsLink {
   readonly #connection: NatsConnectionLike

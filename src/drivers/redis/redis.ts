@@ -53,7 +53,7 @@ export interface RedisConnectOptions {
   readonly timeout: number
 }
 
-/** The client somebody handed over. Only its settings are used: every connection is opened anew and is ours. */
+/** The client that was given. Only its settings are used: every connection is opened anew and is ours. */
 export interface RedisClient {
   readonly driver: string
   readonly cluster: boolean
@@ -64,7 +64,7 @@ export interface RedisClient {
   connect(options: RedisConnectOptions): Promise<RedisConnection>
 }
 
-/** What the server answered instead of doing it. `kind` is the first word: `WRONGTYPE`, `NOGROUP`, `OOM`, … */
+/** An error reply of the server. `kind` is the first word: `WRONGTYPE`, `NOGROUP`, `OOM`, … */
 export class RedisError extends WaybillError {
   readonly kind: string
 

@@ -28,7 +28,7 @@ export interface EmbeddedOf<Tx> extends Pick<PgliteRoot, 'closed'> {
 /** A pool of pg, a client of postgres.js, or a PGlite. */
 export type DatabaseLike<Tx = never> = PoolOf<Tx> | SqlRootOf<Tx> | EmbeddedOf<Tx>
 
-/** The database behind the client that was handed over; `within` is how long a statement of ours may take. */
+/** The database behind the client that was given; `within` is how long a statement of ours may take. */
 export function databaseOf<Tx>(given: DatabaseLike<Tx>, within?: number): Database<Tx>
 export function databaseOf(given: unknown, within?: number): Database
 export function databaseOf(given: unknown, within?: number): Database {

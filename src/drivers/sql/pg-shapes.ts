@@ -42,7 +42,7 @@ export function pgResult(result: PgResult): SqlResult {
   return { rows: result.rows as Record<string, unknown>[], count: result.rowCount ?? 0, command: result.command }
 }
 
-/** A cursor or a stream is answered as it is, and a callback is called: there is no promise to wait for. */
+/** A cursor or a stream is returned as it is, and a callback is called: there is no promise to wait for. */
 export function answersAtOnce(args: readonly unknown[]): boolean {
   return (
     typeof (args[0] as { submit?: unknown } | undefined)?.submit === 'function' || typeof args.at(-1) === 'function'

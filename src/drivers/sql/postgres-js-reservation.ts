@@ -82,9 +82,9 @@ export class Reservation {
 }
 
 /**
- * Sees to it that a connection is open. `reserve()` would otherwise open one, and then it waits for ever with
+ * Makes sure that a connection is open. `reserve()` would otherwise open one, and then it waits for ever with
  * `fetch_types: false`, and loses a place of the pool where the connection before it died with a statement under way:
- * the error of that is answered to the first that uses the place again.
+ * the next statement in that place is rejected with the error of the dead connection.
  */
 async function warm(root: PostgresJsRoot, timeout: number | undefined): Promise<void> {
   for (let tries = 1; ; tries++) {

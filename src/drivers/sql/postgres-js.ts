@@ -49,7 +49,7 @@ export class PostgresJsDatabase implements Database<PostgresJsTransaction> {
     return PostgresJsConnection.open(this.#sql, options)
   }
 
-  /** The first that uses a place of the pool again is answered the last words of the connection before: begin again. */
+  /** The first statement in the place of a dead connection is rejected with the error of that one: begin again. */
   async transaction<T>(fn: (tx: PostgresJsTransaction) => Promise<T>, signal?: AbortSignal): Promise<T> {
     const pool = { name: this.poolName, size: this.size, taken: undefined }
     for (let tries = 1; ; tries++) {

@@ -13,8 +13,8 @@ export type SqlFunction = (text: string, values: readonly SqlValue[]) => Promise
 export type Recogniser = (tx: unknown) => Sql | undefined
 
 /**
- * Every kind of transaction that is known; the first that knows it wins. Other libraries' are told apart from each other
- * by their methods, so the particular come before the general.
+ * Every kind of transaction that is known; the first that knows it wins. Those of other libraries are
+ * recognised by their methods, so the particular come before the general.
  */
 export const recognisers: Recogniser[] = [postgresJs, pglite, prisma, knex, sequelize, anyQuery, anyFunction]
 

@@ -9,7 +9,7 @@ export interface SqlResult {
   readonly rows: readonly Record<string, unknown>[]
   /** Rows returned or changed. */
   readonly count: number
-  /** The command tag, where the driver gives it: a COMMIT answered with ROLLBACK shows here. */
+  /** The command tag, where the driver gives it: a COMMIT that ended as ROLLBACK shows here. */
   readonly command: string | undefined
 }
 
@@ -59,7 +59,7 @@ export interface Database<Tx = unknown> extends Sql {
   readonly driver: 'pg' | 'postgres.js' | 'pglite'
   /** Only one session: a second transaction waits for the first, locks never contend. */
   readonly single: boolean
-  /** The client that was handed over. Databases of one pool share its connections. */
+  /** The client that was given. Databases of one pool share its connections. */
   readonly pool: object
   /** How many connections the pool may open, where it is known. Undefined of PGlite, whose one session all share. */
   readonly size: number | undefined
