@@ -9,7 +9,7 @@ const doubts = 'test/saga/doubts.test.ts'
 export const mutations: Mutation[] = [
   {
     name: 'the undo of a refused step runs',
-    file: 'src/saga/state.ts',
+    file: 'src/saga/machine.ts',
     find: `    return status === 'completed' || status === 'unknown' || status === 'compensating'`,
     replace: `    return status === 'completed' || status === 'unknown' || status === 'compensating' || status === 'failed'`,
     test: machine,
@@ -17,7 +17,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an intent that was tried and not found is not undone',
-    file: 'src/saga/state.ts',
+    file: 'src/saga/machine.ts',
     find: `return sends > 0 || (attempts > 0 && planOf(plan, name).kind === 'step')`,
     replace: 'return sends > 0',
     test: machine,
