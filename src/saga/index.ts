@@ -13,6 +13,7 @@ export type {
   SagaAudit,
   SagaChange,
   SagaDatabase,
+  SagaEnd,
   SagaFilter,
   SagaListener,
   SagaPage,

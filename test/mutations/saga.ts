@@ -267,4 +267,28 @@ export const mutations: Mutation[] = [
     test: claims,
     expects: 'what it gave back is due',
   },
+  {
+    name: 'each who waits for a saga looks alone',
+    file: 'src/flow/shared-look.ts',
+    find: '    if (this.#turn === undefined) {\n',
+    replace: '    {\n',
+    test: 'test/saga/waiting.test.ts',
+    expects: 'all who wait share one look',
+  },
+  {
+    name: 'a look goes on when nobody waits any more',
+    file: 'src/flow/shared-look.ts',
+    find: '    this.#waiters.delete(waiter)\n',
+    replace: '',
+    test: 'test/saga/waiting.test.ts',
+    expects: 'ends with the last of them',
+  },
+  {
+    name: 'a saga that is driven here is looked for at once',
+    file: 'src/saga/client.ts',
+    find: '    if (here) await wait(Math.min(left(), LOOK.max))\n',
+    replace: '    void here\n',
+    test: 'test/saga/waiting.test.ts',
+    expects: 'no look is needed',
+  },
 ]

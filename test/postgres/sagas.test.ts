@@ -29,6 +29,7 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
   let pool: pg.Pool
   let db: Postgres<pg.PoolClient>
   const writes: string[] = []
+  const looks: string[] = []
   const runners: SagaRunner<pg.PoolClient>[] = []
 
   beforeAll(async () => {
@@ -42,6 +43,7 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
         const text = typeof given === 'string' ? given : ((given as { text?: string })?.text ?? '')
         const answer = send(...args)
         if (/^WITH saga AS/.test(text) || text === 'COMMIT') writes.push(text.slice(0, 40))
+        if (/AS type,\s+CASE WHEN saga.ended_at|^SELECT .* WHERE saga.id = \$1/s.test(text)) looks.push(text)
         if (/^WITH now AS/.test(text))
           answer.then(
             ({ rows }) => rows.some(({ saga }) => saga != null) && writes.push('claim'),
@@ -106,6 +108,37 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
     // COMMIT and the insert in it are one.
     expect(writes.filter((text) => text !== 'COMMIT')).toHaveLength(5)
     expect(writes).toContain('claim')
+    await runner.stop()
+  })
+
+  test('fifty who wait for sagas of another process share one look; whoever runs one here needs none', async () => {
+    const gate = Promise.withResolvers<number>()
+    let begun = 0
+    const one = saga('waited', { version: 1 }).step('a', () => {
+      begun++
+      return gate.promise
+    })
+    // Another store on the same tables knows nothing of those who wait here.
+    const elsewhere = await runnerOf([one], { store: postgres({ pool, sagas: true }), concurrency: 64 }).start()
+    const orders = clientOf(runnerOf([one]), one)
+    const ids = await db.withTransaction((tx) =>
+      Promise.all(Array.from({ length: 50 }, async () => orders.start(tx, {}))),
+    )
+    await eventually('all run elsewhere', () => begun === 50)
+    looks.length = 0
+    const began = performance.now()
+    const results = Promise.all(ids.map((id) => orders.result(id)))
+    await eventually('they have looked again', () => looks.length >= 3)
+    gate.resolve(7)
+    expect(new Set((await results).map(({ a }) => a))).toEqual(new Set([7]))
+    // One for all who came at once, and then one in 20 ms at most, however many wait.
+    expect(looks.length).toBeLessThanOrEqual(3 + (performance.now() - began) / 20)
+    expect(looks.length).toBeLessThan(50)
+    await elsewhere.stop()
+    const runner = await started([one])
+    looks.length = 0
+    expect(await clientOf(runner, one).run({ n: 1 })).toEqual({ a: 7 })
+    expect(looks).toEqual([])
     await runner.stop()
   })
 
@@ -189,6 +222,7 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
       load: db.sagas.load.bind(db.sagas),
       claim: db.sagas.claim.bind(db.sagas),
       extend: db.sagas.extend.bind(db.sagas),
+      ended: db.sagas.ended.bind(db.sagas),
       nextDue: db.sagas.nextDue.bind(db.sagas),
       overdue: db.sagas.overdue.bind(db.sagas),
       listen: db.sagas.listen.bind(db.sagas),
