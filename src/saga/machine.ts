@@ -220,6 +220,7 @@ function onResolve(plan: Plan, state: SagaState, command: Extract<Command, { typ
   const { step: name, done, output } = command
   const step = find(state, name)
   if (step === undefined) refuse(state, `resolve ${name}`, 'that step has not begun')
+  if (name === AT_END) refuse(state, `resolve ${name}`, 'it is no step: retry, or end it')
   if (state.status === 'completed' || state.status === 'compensated') refuse(state, 'resolve')
   if (state.status === 'failed') {
     if (step.status !== 'compensation_failed' || done) refuse(state, `resolve ${name}`, 'only its undo is open')

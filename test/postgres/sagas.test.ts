@@ -148,7 +148,8 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
     const began = performance.now()
     const id = await db.withTransaction((tx) => clientOf(runner, one).start(tx, { n: 1 }))
     await clientOf(runner, one).result(id)
-    expect(performance.now() - began).toBeLessThan(900)
+    // Unheard, it would be found by the next look: 5 s later at the earliest.
+    expect(performance.now() - began).toBeLessThan(4000)
     await runner.stop()
   })
 
