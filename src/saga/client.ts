@@ -18,7 +18,7 @@ import {
 } from '../core/index.ts'
 import { issueList } from '../core/schema.ts'
 import type { AnySaga, Saga } from './definition.ts'
-import { endingsOf, LOOK, unknown, Waiter } from './endings.ts'
+import { endingsOf, LOOK, SagaWaiter, unknown } from './endings.ts'
 import { stored } from './json.ts'
 import { decide, next } from './machine.ts'
 import { beforeUndoing, enqueue, outgoing } from './outgoing.ts'
@@ -209,14 +209,14 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
   }
 
   /** Told from now on what is written about it in this process. */
-  #listen(id: string): Waiter {
-    const waiter = new Waiter(id, this.#saga.name, this.#clock.monotonic())
+  #listen(id: string): SagaWaiter {
+    const waiter = new SagaWaiter(id, this.#saga.name, this.#clock.monotonic())
     endingsOf(this.#store).listen(waiter)
     return waiter
   }
 
   async #result(
-    waiter: Waiter,
+    waiter: SagaWaiter,
     { until, signal }: { until: number; signal: AbortSignal | undefined },
     here: boolean,
   ): Promise<Results> {
@@ -232,10 +232,19 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     if (waiter.failure !== undefined) throw waiter.failure.error
     if (waiter.ending !== undefined) return outcome(waiter.ending.state, waiter.ending.error) as Results
     signal?.throwIfAborted()
-    const record = await this.#store.load(undefined, id)
+    const record = await this.#atLast(id)
     if (record?.type !== this.#saga.name) throw unknown(id)
     if (isOver(record) || record.held !== undefined) return outcome(record, undefined) as Results
     throw new SagaError('SAGA_TIMEOUT', `saga ${id} has not ended in time; it goes on`, record)
+  }
+
+  /** What is stored when the time is up. A store that does not answer keeps nobody any longer. */
+  #atLast(id: string): Promise<SagaRecord | undefined> {
+    const unanswered = (cause?: unknown): never => {
+      const text = `saga ${id} has not ended in time, as far as is known: its store does not answer; it goes on`
+      throw new SagaError('SAGA_TIMEOUT', text, begun(id, this.#saga.name), { cause })
+    }
+    return withDeadline(this.#store.load(undefined, id).catch(unanswered), LOOK.max, this.#clock, unanswered)
   }
 }
 

@@ -7,7 +7,7 @@ import { isOver, type SagaState } from './state.ts'
 export const LOOK = { min: 20, max: 1000 }
 
 /** One who waits here until a saga ends or is held. */
-export class Waiter {
+export class SagaWaiter {
   readonly id: string
   readonly since: number
   readonly settled: Promise<void>
@@ -53,20 +53,20 @@ export class Waiter {
  * For the ends that other processes write there is one look at all of them.
  */
 export class Endings {
-  readonly #waiting = new Map<string, Set<Waiter>>()
+  readonly #waiting = new Map<string, Set<SagaWaiter>>()
   readonly #store: Pick<SagaStore, 'name' | 'ended'>
-  #look: SharedLook<Waiter> | undefined
+  #look: SharedLook<SagaWaiter> | undefined
 
   constructor(store: Pick<SagaStore, 'name' | 'ended'>) {
     this.#store = store
   }
 
-  listen(waiter: Waiter): void {
+  listen(waiter: SagaWaiter): void {
     const waiting = this.#waiting.get(waiter.id) ?? new Set()
     this.#waiting.set(waiter.id, waiting.add(waiter))
   }
 
-  forget(waiter: Waiter): void {
+  forget(waiter: SagaWaiter): void {
     this.#look?.remove(waiter)
     const waiting = this.#waiting.get(waiter.id)
     waiting?.delete(waiter)
@@ -83,7 +83,7 @@ export class Endings {
    * Looks for it now, and then again and again until it is forgotten. A store that is away for a moment ends no wait: the
    * saga goes on, and so does its caller.
    */
-  async look(waiter: Waiter, clock: Clock): Promise<void> {
+  async look(waiter: SagaWaiter, clock: Clock): Promise<void> {
     this.#look ??= new SharedLook({
       name: `${this.#store.name}: those who wait`,
       look: (waiters) => this.#judge(waiters),
@@ -95,7 +95,7 @@ export class Endings {
     if (!waiter.isSettled && this.#waiting.get(waiter.id)?.has(waiter)) await this.#look.add(waiter)
   }
 
-  async #judge(waiters: readonly Waiter[]): Promise<void> {
+  async #judge(waiters: readonly SagaWaiter[]): Promise<void> {
     try {
       const found = await this.#store.ended([...new Set(waiters.map(({ id }) => id))])
       const byId = new Map(found.map((one) => [one.id, one]))

@@ -15,18 +15,16 @@ const client = (runner: { client(one: never): unknown }, one: AnySaga) => runner
 const start = (one: AnySaga) => world.db.withTransaction((tx) => client(world.runner([one]), one).start(tx, {}))
 
 /** The world's sagas as another process has them, and how often it looks for those it waits for. */
-function elsewhere(fails: () => Error | undefined = () => undefined) {
+function elsewhere(instead?: () => Promise<never>) {
   const { sagas } = world.db
   const looks: (readonly string[])[] = []
   const ended = async (ids: readonly string[]) => {
     looks.push(ids)
-    const error = fails()
-    if (error !== undefined) throw error
-    return sagas.ended(ids)
+    return instead === undefined ? sagas.ended(ids) : instead()
   }
   const load = async (...args: Parameters<typeof sagas.load>) => {
     looks.push([args[1]])
-    return sagas.load(...args)
+    return instead === undefined ? sagas.load(...args) : instead()
   }
   const proxy = new Proxy(sagas, {
     get: (target, name) => {
@@ -91,17 +89,24 @@ describe('for sagas of another process', () => {
   test('what no later look can mend is an error at once', async () => {
     const one = saga('broken', { version: 1 }).sleep('pause', '20s')
     const id = await start(one)
-    const { store } = elsewhere(() => Object.assign(new Error('bad text'), { code: '22P02', severity: 'ERROR' }))
+    const { store } = elsewhere(() =>
+      Promise.reject(Object.assign(new Error('bad text'), { code: '22P02', severity: 'ERROR' })),
+    )
     await expect(client(world.runner([one], { store }), one).result(id)).rejects.toMatchObject({ code: '22P02' })
   })
 
-  test('a store that never answers keeps no caller beyond the time-out', async () => {
+  test.each([
+    ['is away', () => Promise.reject(new Unavailable('away'))],
+    ['never answers', () => new Promise<never>(() => {})],
+  ])('a store that %s keeps no caller beyond the time-out', async (_, answer) => {
     const one = saga('away', { version: 1 }).sleep('pause', '20s')
     const id = await start(one)
-    const { looks, store } = elsewhere(() => new Unavailable('away'))
+    const { looks, store } = elsewhere(answer)
+    const began = world.clock.now()
     const waits = client(world.runner([one], { store }), one).result(id, { timeout: '5s' })
-    await expect(world.soon(waits)).rejects.toMatchObject({ code: 'SAGA_TIMEOUT' })
-    expect(looks.length).toBeGreaterThan(3)
+    await expect(world.soon(waits, 60_000)).rejects.toMatchObject({ code: 'SAGA_TIMEOUT', sagaId: id })
+    expect(looks.length).toBeGreaterThan(1)
+    expect(world.clock.now() - began).toBeLessThan(10_000)
   })
 })
 
