@@ -6,6 +6,7 @@ import type {
   NewSaga,
   SagaAudit,
   SagaChange,
+  SagaEnd,
   SagaFilter,
   SagaListener,
   SagaPage,
@@ -124,6 +125,14 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
     if (tx === undefined) return this.#rows.get(id)
     if (lock) await this.#in(tx, id, () => true)
     return this.#row(id)
+  }
+
+  async ended(ids: readonly string[]): Promise<readonly SagaEnd[]> {
+    const rows = ids.map((id) => this.#rows.get(id)).filter((row) => row !== undefined)
+    return rows.map((row) => {
+      const { id, type, held, endedAt } = row
+      return { id, type, saga: endedAt === undefined && held === undefined ? undefined : row }
+    })
   }
 
   async claim({ definitions, count, takeovers, runner, lease }: Claim): Promise<readonly Claimed[]> {

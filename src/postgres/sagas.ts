@@ -7,6 +7,7 @@ import type {
   NewSaga,
   SagaAudit,
   SagaChange,
+  SagaEnd,
   SagaFilter,
   SagaListener,
   SagaPage,
@@ -83,6 +84,15 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
     if (lock) await this.#run(tx, 'saga-lock', [id])
     const { rows } = await this.#run(tx, 'saga-load', [id])
     return rows[0] === undefined ? undefined : recordOf(rows[0]['saga'])
+  }
+
+  async ended(ids: readonly string[]): Promise<readonly SagaEnd[]> {
+    const { rows } = await this.#run(undefined, 'saga-ended', [textArray(ids)])
+    return rows.map(({ id, type, saga }) => ({
+      id: id as string,
+      type: type as string,
+      saga: saga === null ? undefined : recordOf(saga),
+    }))
   }
 
   async claim({ definitions, count, takeovers, runner, lease }: Claim): Promise<readonly Claimed[]> {

@@ -1082,6 +1082,9 @@ $$;`,
   'saga-drop': `DROP TABLE IF EXISTS {{audit}};
 DROP TABLE IF EXISTS {{steps}};
 DROP TABLE IF EXISTS {{sagas}};`,
+  'saga-ended': `SELECT saga.id::text AS id, saga.saga_type AS type,
+       CASE WHEN saga.ended_at IS NOT NULL OR saga.held_reason IS NOT NULL THEN {{saga}} END AS saga
+FROM {{sagas}} AS saga WHERE saga.id = ANY ($1::text::uuid[])`,
   'saga-extend': `WITH mine AS (
   SELECT saga.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS kept (id, runner)
   JOIN {{sagas}} AS saga ON saga.id = kept.id AND saga.runner = kept.runner

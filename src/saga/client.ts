@@ -3,7 +3,6 @@ import {
   activeTraceparent,
   type Clock,
   checkOptions,
-  classify,
   type Duration,
   describe,
   isUuid,
@@ -15,10 +14,11 @@ import {
   telemetry,
   uuidv7,
   WaybillError,
+  withDeadline,
 } from '../core/index.ts'
 import { issueList } from '../core/schema.ts'
 import type { AnySaga, Saga } from './definition.ts'
-import { endingsOf } from './endings.ts'
+import { endingsOf, LOOK, SagaWaiter, unknown } from './endings.ts'
 import { stored } from './json.ts'
 import { decide, next } from './machine.ts'
 import { beforeUndoing, enqueue, outgoing } from './outgoing.ts'
@@ -69,9 +69,6 @@ interface Beginning extends Omit<NewSaga, 'runner'> {
   readonly messages: readonly Message[]
 }
 
-/** Between two looks at a saga that runs elsewhere, in milliseconds. */
-const LOOK = { min: 20, max: 1000 }
-
 /** Starts sagas of one definition, waits for them and finds them. */
 export class SagaClient<Start, Input, Results, Tx = unknown> {
   readonly #saga: Saga<Start, Input, Results, Tx>
@@ -111,7 +108,7 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
       ...(signal === undefined ? {} : { signal }),
     })
     const made = await this.#new(input, about)
-    const ended = this.#ended(made.id)
+    const waiter = this.#listen(made.id)
     try {
       // Nobody drives what begins with waiting.
       const { messages: _none, ...begun } = made
@@ -120,20 +117,20 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
       if (inserted) tellStarted(made)
       else await this.#refuseOther(undefined, made)
       // Driven here it is notified; only one that waits long may be another's by then.
-      return await this.#result(made.id, waiting, ended, begins === true)
+      return await this.#result(waiter, waiting, begins === true)
     } finally {
-      ended.forget()
+      endingsOf(this.#store).forget(waiter)
     }
   }
 
   /** Waits for the end of a saga that was started before. Throws as `run` does; SAGA_UNKNOWN when there is none. */
   async result(id: string, options: WaitOptions = {}): Promise<Results> {
-    const own = this.#idOf(id)
-    const ended = this.#ended(own)
+    const waiting = this.#waiting(options)
+    const waiter = this.#listen(this.#idOf(id))
     try {
-      return await this.#result(own, this.#waiting(options), ended, false)
+      return await this.#result(waiter, waiting, false)
     } finally {
-      ended.forget()
+      endingsOf(this.#store).forget(waiter)
     }
   }
 
@@ -211,52 +208,43 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     }
   }
 
-  /** What is said about it in this process. */
-  #ended(id: string) {
-    const told = new AbortController()
-    let ending: { state: SagaState; error: unknown } | undefined
-    const forget = endingsOf(this.#store).listen(id, (state, error) => {
-      ending = { state, error }
-      // An abort without a reason makes an error, which costs more than all else here.
-      told.abort('ended')
-    })
-    return { signal: told.signal, ending: () => ending, forget }
-  }
-
-  /** A store that is away for a moment ends no wait: the saga goes on, and so does its caller until the time is up. */
-  async #look(id: string, left: number): Promise<SagaRecord | undefined | 'later'> {
-    try {
-      return await this.#store.load(undefined, id)
-    } catch (error) {
-      if (left <= 0 || classify(error) === 'permanent') throw error
-      return 'later'
-    }
+  /** Told from now on what is written about it in this process. */
+  #listen(id: string): SagaWaiter {
+    const waiter = new SagaWaiter(id, this.#saga.name, this.#clock.monotonic())
+    endingsOf(this.#store).listen(waiter)
+    return waiter
   }
 
   async #result(
-    id: string,
+    waiter: SagaWaiter,
     { until, signal }: { until: number; signal: AbortSignal | undefined },
-    ended: { signal: AbortSignal; ending(): { state: SagaState; error: unknown } | undefined },
     here: boolean,
   ): Promise<Results> {
-    let pause = here ? LOOK.max : LOOK.min
-    for (let first = true; ; first = false) {
-      const ending = ended.ending()
-      if (ending !== undefined) return outcome(ending.state, ending.error) as Results
-      const left = until - this.#clock.monotonic()
-      if (!here || !first) {
-        const record = await this.#look(id, left)
-        if (record !== 'later') {
-          if (record?.type !== this.#saga.name) throw unknown(id)
-          if (isOver(record) || record.held !== undefined) return outcome(record, undefined) as Results
-          if (left <= 0) throw new SagaError('SAGA_TIMEOUT', `saga ${id} has not ended in time; it goes on`, record)
-        }
-      }
-      const over = signal === undefined ? ended.signal : AbortSignal.any([ended.signal, signal])
-      await this.#clock.sleep(Math.min(Math.max(0, left), pause), over)
-      signal?.throwIfAborted()
-      pause = Math.min(pause * 2, LOOK.max)
+    const { id } = waiter
+    const left = () => Math.max(0, until - this.#clock.monotonic())
+    const wait = (ms: number) => withDeadline(waiter.settled, ms, this.#clock, () => {}, signal)
+    // Driven here it is notified; only one that waits long may be another's by then.
+    if (here) await wait(Math.min(left(), LOOK.max))
+    if (!waiter.isSettled) {
+      endingsOf(this.#store).look(waiter, this.#clock)
+      await wait(left())
     }
+    if (waiter.failure !== undefined) throw waiter.failure.error
+    if (waiter.ending !== undefined) return outcome(waiter.ending.state, waiter.ending.error) as Results
+    signal?.throwIfAborted()
+    const record = await this.#atLast(id)
+    if (record?.type !== this.#saga.name) throw unknown(id)
+    if (isOver(record) || record.held !== undefined) return outcome(record, undefined) as Results
+    throw new SagaError('SAGA_TIMEOUT', `saga ${id} has not ended in time; it goes on`, record)
+  }
+
+  /** What is stored when the time is up. A store that does not answer keeps nobody any longer. */
+  #atLast(id: string): Promise<SagaRecord | undefined> {
+    const unanswered = (cause?: unknown): never => {
+      const text = `saga ${id} has not ended in time, as far as is known: its store does not answer; it goes on`
+      throw new SagaError('SAGA_TIMEOUT', text, begun(id, this.#saga.name), { cause })
+    }
+    return withDeadline(this.#store.load(undefined, id).catch(unanswered), LOOK.max, this.#clock, unanswered)
   }
 }
 
@@ -273,13 +261,6 @@ function outcome(state: SagaState, error: unknown): unknown {
   if (error instanceof Error) throw error
   if (refused !== undefined) throw new Reject(refused.error!.replace(/^Reject \[REJECTED\]: /, ''))
   throw new SagaError('SAGA_COMPENSATED', `saga ${id} was undone: ${reason}`, state)
-}
-
-export function unknown(id: string): WaybillError {
-  return new WaybillError(
-    'SAGA_UNKNOWN',
-    `there is no saga ${describe(id)}, or it ended so long ago that it was removed`,
-  )
 }
 
 export function unknownDefinition(id: string, definition: string): WaybillError {

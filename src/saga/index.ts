@@ -3,9 +3,8 @@
 export { done, notDone, type Resolution, SagaAdmin, type SagaAdminOptions, type SagaView } from './admin.ts'
 export { SagaClient, SagaError, type StartOptions, type WaitOptions } from './client.ts'
 export { type AnySaga, Saga, type SagaOptions, saga } from './definition.ts'
-export { evolve } from './evolve.ts'
 export type { Json } from './json.ts'
-export { decide, next } from './machine.ts'
+export { decide, evolve, next } from './machine.ts'
 export type {
   Claim,
   Claimed,
@@ -14,6 +13,7 @@ export type {
   SagaAudit,
   SagaChange,
   SagaDatabase,
+  SagaEnd,
   SagaFilter,
   SagaListener,
   SagaPage,

@@ -1,21 +1,16 @@
-import { WaybillError } from '../core/index.ts'
-import { evolve } from './evolve.ts'
-import { again, byPolicy, first, follow, followed, giveUp, held, LOST, sending, undoing } from './follow.ts'
+import { nameUuid, WaybillError } from '../core/index.ts'
 import {
   type Action,
   AT_END,
   type Command,
-  current,
   type Failure,
   find,
-  isOpen,
   isOver,
   type Plan,
-  planOf,
-  reached,
   type SagaEvent,
   type SagaState,
-  toUndo,
+  type StepPlan,
+  type StepState,
 } from './state.ts'
 
 /**
@@ -44,33 +39,32 @@ import {
  *              └──────▶ unknown (no clear answer: its policy says what follows; to be undone it counts as done)
  */
 
+type Events = readonly SagaEvent[]
+
 /** What a command means for this state, by the table of transitions. Throws SAGA_REFUSED for what a person may not do. */
-export function decide(plan: Plan, state: SagaState, command: Command): readonly SagaEvent[] {
+export function decide(plan: Plan, state: SagaState, command: Command): Events {
   switch (command.type) {
     case 'begin':
       return first(plan)
     case 'proceed':
-      return state.held === undefined && !isOver(state) ? follow(plan, state) : []
+      return followed(plan, state, [])
     case 'succeeded':
       return onSuccess(plan, state, command.step, command.output)
     case 'refused':
       return onRefusal(plan, state, command.step, command.error)
     case 'unknown':
-      return onUnknown(plan, state, command)
+    case 'sendFailed':
+    case 'undoFailed':
+      return onFailure(plan, state, command)
     case 'absent':
       return onAbsent(plan, state, command.step)
     case 'expired':
       return onExpired(plan, state, command.step, command.error)
-    case 'sendFailed':
-      return onSendFailed(plan, state, command)
     case 'takenOver':
-      return onTakeover(plan, state, true)
     case 'interrupted':
-      return onTakeover(plan, state, false)
+      return onLost(plan, state, command.type)
     case 'undone':
       return onUndone(plan, state, command.step, command.undo)
-    case 'undoFailed':
-      return onUndoFailed(plan, state, command)
     case 'endFailed':
       return onEndFailed(state, command)
     case 'retry':
@@ -88,166 +82,133 @@ export function decide(plan: Plan, state: SagaState, command: Command): readonly
   }
 }
 
-function onSuccess(plan: Plan, state: SagaState, name: string, output: unknown): readonly SagaEvent[] {
+// Answers of a step.
+
+function onSuccess(plan: Plan, state: SagaState, name: string, output: unknown): Events {
   const step = find(state, name)
+  if (step?.executed || state.status === 'completed') return []
   if (step === undefined) return onEarly(plan, state, name, output)
-  if (step.executed || state.status === 'completed') return []
-  const done: SagaEvent = { type: 'Done', step: name, output }
-  if (state.held !== undefined) return [done]
-  if (!isOver(state)) return followed(plan, state, [done])
-  if (hasPassed(plan, state)) return []
-  // It was given up, and undone or not: its work has happened after all.
-  return followed(plan, state, [done, { type: 'Turned', reason: `${name} succeeded late` }])
+  return late(plan, state, { type: 'Done', step: name, output })
 }
 
 /** Only a message from outside can come before its step: it is kept until then. If that never comes, it is undone too. */
-function onEarly(plan: Plan, state: SagaState, name: string, output: unknown): readonly SagaEvent[] {
+function onEarly(plan: Plan, state: SagaState, name: string, output: unknown): Events {
   const { kind, sends, undo } = planOf(plan, name)
-  if (kind !== 'request' || sends || state.status === 'completed') return []
+  if (kind !== 'request' || sends || (isOver(state) && !undo)) return []
   const early: SagaEvent = { type: 'Early', step: name, output }
-  if (state.status === 'running' || state.held !== undefined) return [early]
-  if (!isOver(state)) return followed(plan, state, [early])
-  if (!undo || hasPassed(plan, state)) return []
-  return followed(plan, state, [early, { type: 'Turned', reason: `${name} succeeded late` }])
+  return state.status === 'running' ? [early] : late(plan, state, early)
 }
 
-function onRefusal(plan: Plan, state: SagaState, name: string, error: string): readonly SagaEvent[] {
-  const step = find(state, name)
-  if (step === undefined || step.executed || isOver(state) || !isOpen(step)) return []
-  const refused: SagaEvent = { type: 'Refused', step: name, error }
-  if (state.held !== undefined) return [refused]
-  return followed(plan, state, [refused])
+/** Of a saga that was given up, and undone or not: the work has happened after all, and is undone. */
+function late(plan: Plan, state: SagaState, seen: Extract<SagaEvent, { output: unknown }>): Events {
+  if (!isOver(state)) return followed(plan, state, [seen])
+  if (hasPassed(plan, state)) return []
+  return followed(plan, state, [seen, { type: 'Turned', reason: `${seen.step} succeeded late` }])
 }
 
-function onUnknown(plan: Plan, state: SagaState, { step: name, error, spent, after, permanent }: Failure) {
-  const step = find(state, name)
-  if (step === undefined || isOver(state) || !isOpen(step)) return []
+function onRefusal(plan: Plan, state: SagaState, name: string, error: string): Events {
+  if (openStep(state, name) === undefined) return []
+  return followed(plan, state, [{ type: 'Refused', step: name, error }])
+}
+
+/** A try without an answer, of a step or its undo; or a message that could not be made, so that nothing was sent. */
+function onFailure(plan: Plan, state: SagaState, failure: Failure & { readonly type: Command['type'] }): Events {
+  const { type, step: name, error, spent, after, permanent } = failure
+  const waiting: SagaEvent = { type: 'Waiting', after }
+  if (type !== 'unknown' && find(state, name)?.status === 'compensating')
+    return onUndoFailed(plan, state, failure, [waiting])
+  const step = openStep(state, name)
+  if (step === undefined || type === 'undoFailed') return []
   const planned = planOf(plan, name)
+  const unsent = type === 'sendFailed'
   // What a transaction has not committed has not happened: nothing of it is unknown, or to be undone.
-  const known = planned.kind === 'transaction'
+  const known = unsent ? step.sends === 0 : planned.kind === 'transaction'
   const tried: SagaEvent = { type: 'Tried', step: name, error, spent, known }
-  if (state.held !== undefined) return [tried]
-  if (state.status === 'compensating') return followed(plan, state, [tried])
-  const over = permanent || step.spent + spent >= planned.budget
-  if (known && over) return onRefusal(plan, state, name, error)
-  if (over) return followed(plan, state, [tried, ...giveUp(planned, error)])
-  if (known || planned.check) return [tried, { type: 'Waiting', after }] as const
-  return byPolicy(plan, state, [tried], planned, error) ?? ([tried, { type: 'Waiting', after }] as const)
+  if (state.held !== undefined || state.status === 'compensating') return followed(plan, state, [tried])
+  if (permanent || step.spent + spent >= planned.budget) {
+    return known ? onRefusal(plan, state, name, error) : followed(plan, state, [tried, ...giveUp(planned, error)])
+  }
+  const policy = known || unsent || planned.check ? undefined : byPolicy(plan, state, [tried], planned, error)
+  return policy ?? [tried, waiting]
 }
 
 /** The check has not found it. */
-function onAbsent(plan: Plan, state: SagaState, name: string): readonly SagaEvent[] {
-  const step = find(state, name)
-  if (step === undefined || isOver(state) || state.held !== undefined || step.status !== 'unknown') return []
+function onAbsent(plan: Plan, state: SagaState, name: string): Events {
+  const step = openStep(state, name)
+  if (step?.status !== 'unknown' || state.held !== undefined) return []
   if (state.status === 'compensating') return follow(plan, state)
   const reason = step.error ?? 'it was not found'
   const planned = planOf(plan, name)
-  if (planned.kind === 'request') return again(plan, state, step, [], reason)
+  if (planned.kind === 'request') return again(plan, state, [], planned, reason)
   return byPolicy(plan, state, [], planned, reason) ?? [{ type: 'Absent', step: name }]
 }
 
 /** No reply in time. The same transition as a refusal, unless the step's policy says otherwise; of an undo, another try. */
-function onExpired(plan: Plan, state: SagaState, name: string, error: string): readonly SagaEvent[] {
-  const step = find(state, name)
-  if (step === undefined || isOver(state) || state.held !== undefined) return []
+function onExpired(plan: Plan, state: SagaState, name: string, error: string): Events {
+  if (state.held !== undefined) return []
   const planned = planOf(plan, name)
   const spent = planned.duration
   if (state.status === 'running') {
-    if (!isOpen(step)) return []
+    if (openStep(state, name) === undefined) return []
     const tried: SagaEvent = { type: 'Tried', step: name, error, spent, known: false }
-    return planned.check ? [tried] : again(plan, evolve(state, tried), step, [tried], error)
+    return planned.check ? [tried] : again(plan, state, [tried], planned, error)
   }
-  if (step.status !== 'compensating') return []
+  if (isOver(state) || find(state, name)?.status !== 'compensating') return []
   if (!planned.confirmed) return followed(plan, state, undoing(planned))
-  const tried: SagaEvent = { type: 'UndoTried', step: name, error, spent }
-  if (step.spent + spent < planned.undoBudget) return [tried, ...undoing(planned)]
-  return followed(plan, state, [tried, { type: 'UndoGaveUp', step: name, error }])
+  return onUndoFailed(plan, state, { step: name, error, spent, permanent: false }, undoing(planned))
 }
 
-/** Its message could not be made: nothing was sent. */
-function onSendFailed(plan: Plan, state: SagaState, failure: Failure): readonly SagaEvent[] {
-  const { step: name, error, spent, after, permanent } = failure
-  const step = find(state, name)
-  if (step?.status === 'compensating') return onUndoFailed(plan, state, failure)
-  if (step === undefined || !isOpen(step)) return []
-  const known = step.sends === 0
-  const tried: SagaEvent = { type: 'Tried', step: name, error, spent, known }
-  if (!permanent && step.spent + spent < planOf(plan, name).budget) return [tried, { type: 'Waiting', after }]
-  return known
-    ? onRefusal(plan, state, name, error)
-    : followed(plan, state, [tried, ...giveUp(planOf(plan, name), error)])
-}
-
-/** `taken`: another had it. Otherwise this runner gives it back in the middle of a step. */
-function onTakeover(plan: Plan, state: SagaState, taken: boolean): readonly SagaEvent[] {
+/** `takenOver`: another had it. `interrupted`: this runner gives it back in the middle of a step. */
+function onLost(plan: Plan, state: SagaState, how: 'takenOver' | 'interrupted'): Events {
   const step = current(plan, state)
   if (isOver(state) || step?.status !== 'pending') return []
   const planned = planOf(plan, step.name)
   if (planned.kind !== 'step') return []
   const lost: SagaEvent = { type: 'TakenOver', step: step.name, error: LOST }
-  if (!taken || state.held !== undefined || state.status === 'compensating' || planned.check) return [lost]
-  return byPolicy(plan, state, [lost], planned, LOST) ?? [lost]
+  const later = how === 'interrupted' || state.held !== undefined || state.status === 'compensating' || planned.check
+  return (later ? undefined : byPolicy(plan, state, [lost], planned, LOST)) ?? [lost]
 }
 
-function onUndone(plan: Plan, state: SagaState, name: string, undo?: number): readonly SagaEvent[] {
+// Answers of an undo, and of the end.
+
+function onUndone(plan: Plan, state: SagaState, name: string, undo?: number): Events {
   const step = find(state, name)
   // One that confirms an earlier undo says nothing about the present one.
   if (undo !== undefined && step?.undos !== undo) return []
   if (step?.status !== 'compensating' && step?.status !== 'compensation_failed') return []
   const undone: SagaEvent = { type: 'Undone', step: name }
-  if (state.held !== undefined) return [undone]
-  if (state.status === 'compensating') return followed(plan, state, [undone])
+  if (!isOver(state)) return followed(plan, state, [undone])
   const left = state.steps.some((other) => other !== step && other.status === 'compensation_failed')
   return state.status === 'failed' && !left ? [undone, { type: 'Ended', status: 'compensated' }] : [undone]
 }
 
-function onUndoFailed(plan: Plan, state: SagaState, { step: name, error, spent, after, permanent }: Failure) {
-  const step = find(state, name)
-  if (step?.status !== 'compensating') return []
+/** `otherwise`: what follows while there is time left. */
+function onUndoFailed(plan: Plan, state: SagaState, failure: Omit<Failure, 'after'>, otherwise: Events): Events {
+  const { step: name, error, spent, permanent } = failure
   const tried: SagaEvent = { type: 'UndoTried', step: name, error, spent }
   if (state.held !== undefined) return [tried]
-  const over = permanent || step.spent + spent >= planOf(plan, name).undoBudget
-  if (!over) return [tried, { type: 'Waiting', after }] as const
-  return followed(plan, state, [tried, { type: 'UndoGaveUp', step: name, error }])
+  const over = permanent || find(state, name)!.spent + spent >= planOf(plan, name).undoBudget
+  return over ? followed(plan, state, [tried, { type: 'UndoGaveUp', step: name, error }]) : [tried, ...otherwise]
 }
 
 /** An hour, as for a step. */
 const END_BUDGET = 3_600_000
 
-function onEndFailed(state: SagaState, { error, spent, after, permanent }: Failure): readonly SagaEvent[] {
+function onEndFailed(state: SagaState, { error, spent, after, permanent }: Failure): Events {
   const before = find(state, AT_END)
   const tried: SagaEvent = { type: 'Tried', step: AT_END, error, spent, known: false }
   const over = permanent || (before?.spent ?? 0) + spent >= END_BUDGET
   return [tried, over ? held(AT_END, `failed: ${error}`) : { type: 'Waiting', after }]
 }
 
-function onRetry(plan: Plan, state: SagaState): readonly SagaEvent[] {
+// What people do, and the business.
+
+function onRetry(plan: Plan, state: SagaState): Events {
   if (state.status === 'completed' || state.status === 'compensated') refuse(state, 'retry')
-  if (state.status === 'failed') return reopen(plan, state, 'retry')
-  return resume(plan, state)
+  return state.status === 'failed' ? reopen(plan, state, 'retry') : resume(plan, state)
 }
 
-/** It goes on as its status says. A request that waits is sent again. */
-function resume(plan: Plan, state: SagaState): readonly SagaEvent[] {
-  const resumed: SagaEvent = { type: 'Resumed' }
-  if (state.status === 'compensating') return [resumed, ...undoAgain(plan, evolve(state, resumed))]
-  const step = current(plan, state)
-  if (step === undefined) return [resumed]
-  const planned = planOf(plan, step.name)
-  // Refused behind the point of no return: there is no way but forward.
-  const refused = step.status === 'failed' && planned.final
-  const events: SagaEvent[] = refused ? [resumed, { type: 'Again', step: step.name }] : [resumed]
-  return planned.kind === 'request' && (refused || isOpen(step)) ? [...events, ...sending(planned)] : events
-}
-
-function undoAgain(plan: Plan, state: SagaState): readonly SagaEvent[] {
-  const step = toUndo(plan, state)
-  if (step?.status !== 'compensating') return []
-  const planned = planOf(plan, step.name)
-  return planned.kind === 'request' ? followed(plan, state, undoing(planned)) : []
-}
-
-function onCompensate(plan: Plan, state: SagaState, reason: string): readonly SagaEvent[] {
+function onCompensate(plan: Plan, state: SagaState, reason: string): Events {
   if (state.status === 'compensated') return []
   if (state.status === 'failed') return reopen(plan, state, 'compensate')
   if (state.status === 'compensating') return state.held === undefined ? [] : resume(plan, state)
@@ -255,22 +216,11 @@ function onCompensate(plan: Plan, state: SagaState, reason: string): readonly Sa
   return [...(state.held === undefined ? [] : [{ type: 'Resumed' as const }]), { type: 'Turned', reason }]
 }
 
-function reopen(plan: Plan, state: SagaState, what: string): readonly SagaEvent[] {
-  if (hasPassed(plan, state)) refuse(state, what, PASSED)
-  const reopened: SagaEvent = { type: 'Reopened' }
-  return [reopened, ...undoAgain(plan, evolve(state, reopened))]
-}
-
-const PASSED = 'it has passed the point of no return'
-
-function hasPassed(plan: Plan, state: SagaState): boolean {
-  return reached(plan, state).some(({ name }) => planOf(plan, name).final)
-}
-
-function onResolve(plan: Plan, state: SagaState, command: Extract<Command, { type: 'resolve' }>): readonly SagaEvent[] {
+function onResolve(plan: Plan, state: SagaState, command: Extract<Command, { type: 'resolve' }>): Events {
   const { step: name, done, output } = command
   const step = find(state, name)
   if (step === undefined) refuse(state, `resolve ${name}`, 'that step has not begun')
+  if (name === AT_END) refuse(state, `resolve ${name}`, 'it is no step: retry, or end it')
   if (state.status === 'completed' || state.status === 'compensated') refuse(state, 'resolve')
   if (state.status === 'failed') {
     if (step.status !== 'compensation_failed' || done) refuse(state, `resolve ${name}`, 'only its undo is open')
@@ -281,6 +231,137 @@ function onResolve(plan: Plan, state: SagaState, command: Extract<Command, { typ
   // What is being undone, or would be: its work is not there any more.
   if (step.status === 'compensating') return onUndone(plan, state, name)
   return refuse(state, `resolve ${name}`, `it is ${step.status}`)
+}
+
+/** It goes on as its status says. A request that waits is sent again. */
+function resume(plan: Plan, state: SagaState): Events {
+  const resumed: SagaEvent = { type: 'Resumed' }
+  if (state.status === 'compensating') return undoAgain(plan, state, resumed)
+  const step = current(plan, state)
+  if (step === undefined) return [resumed]
+  const planned = planOf(plan, step.name)
+  // Refused behind the point of no return: there is no way but forward.
+  const refused = step.status === 'failed' && planned.final
+  const events: Events = refused ? [resumed, { type: 'Again', step: step.name }] : [resumed]
+  return planned.kind === 'request' && (refused || isOpen(step)) ? [...events, ...sending(planned)] : events
+}
+
+function reopen(plan: Plan, state: SagaState, what: string): Events {
+  if (hasPassed(plan, state)) refuse(state, what, PASSED)
+  return undoAgain(plan, state, { type: 'Reopened' })
+}
+
+/** A runner undoes steps; the undo of a request is sent again with this write. */
+function undoAgain(plan: Plan, state: SagaState, event: SagaEvent): Events {
+  const step = toUndo(plan, evolve(state, event))
+  const planned = step?.status === 'compensating' ? planOf(plan, step.name) : undefined
+  return planned?.kind === 'request' ? followed(plan, state, [event, ...undoing(planned)]) : [event]
+}
+
+const PASSED = 'it has passed the point of no return'
+
+function hasPassed(plan: Plan, state: SagaState): boolean {
+  return reached(plan, state).some(({ name }) => planOf(plan, name).final)
+}
+
+function refuse(state: SagaState, what: string, why = `it is ${state.status}`): never {
+  throw new WaybillError('SAGA_REFUSED', `saga ${state.id}: ${what} is refused, because ${why}`)
+}
+
+// What is written next, once it is known what has happened: an intent, an undo, a message, a hold or the end.
+
+const LOST = 'its runner stopped without a word'
+
+/** The events, and what follows from the state they lead to. */
+function followed(plan: Plan, state: SagaState, events: Events): Events {
+  const after = events.reduce(evolve, state)
+  return after.held === undefined && !isOver(after) ? [...events, ...follow(plan, after)] : events
+}
+
+/** What to write next where nothing is open: the intent of the next step or undo, or the end. */
+function follow(plan: Plan, state: SagaState): Events {
+  if (state.status === 'compensating') return followBack(plan, state)
+  const step = current(plan, state)
+  if (step === undefined) return first(plan)
+  const planned = planOf(plan, step.name)
+  switch (step.status) {
+    case 'pending':
+      return planned.kind === 'request' && planned.sends && step.sends === 0 ? sending(planned) : []
+    case 'unknown': {
+      const error = step.error ?? LOST
+      if (planned.kind === 'request') return again(plan, state, [], planned, error)
+      return byPolicy(plan, state, [], planned, error) ?? []
+    }
+    case 'failed': {
+      const why = step.error ?? 'refused'
+      if (planned.final) return [held(step.name, `was refused behind the point of no return: ${why}`)]
+      return followed(plan, state, [{ type: 'Turned', reason: `${step.name}: ${why}` }])
+    }
+    case 'completed': {
+      const following = plan[plan.indexOf(planned) + 1]
+      return following === undefined ? [{ type: 'Ended', status: 'completed' }] : intent(following)
+    }
+    default:
+      return []
+  }
+}
+
+function followBack(plan: Plan, state: SagaState): Events {
+  const step = toUndo(plan, state)
+  if (step === undefined) {
+    const failed = state.steps.some(({ status }) => status === 'compensation_failed')
+    return [{ type: 'Ended', status: failed ? 'failed' : 'compensated' }]
+  }
+  if (step.status === 'compensating') return []
+  const planned = planOf(plan, step.name)
+  const begins: SagaEvent = { type: 'Undoing', step: step.name }
+  return planned.kind === 'request' ? followed(plan, state, [begins, ...undoing(planned)]) : [begins]
+}
+
+function first([step]: Plan): Events {
+  return step === undefined ? [{ type: 'Ended', status: 'completed' }] : intent(step)
+}
+
+function intent(planned: StepPlan): Events {
+  const { name, kind, duration } = planned
+  const intended: SagaEvent = { type: 'Intended', step: name }
+  if (kind === 'request') return [intended, ...sending(planned)]
+  return kind === 'sleep' ? [intended, { type: 'Waiting', after: duration }] : [intended]
+}
+
+/** The message goes with this write; then its reply has time. */
+function sending({ name, sends, duration }: StepPlan): Events {
+  return [...(sends ? [{ type: 'Sent' as const, step: name }] : []), { type: 'Waiting', after: duration }]
+}
+
+/** The undo of a request: over when it is sent, or when that is confirmed. */
+function undoing({ name, confirmed, duration }: StepPlan): Events {
+  const sent: SagaEvent = { type: 'Sent', step: name }
+  return [sent, confirmed ? { type: 'Waiting', after: duration } : { type: 'Undone', step: name }]
+}
+
+/** What follows when a request was sent in vain: as its policy says, or it is sent again. */
+function again(plan: Plan, state: SagaState, events: Events, planned: StepPlan, error: string): Events {
+  const policy = byPolicy(plan, state, events, planned, error)
+  if (policy !== undefined) return policy
+  const over = find(events.reduce(evolve, state), planned.name)!.spent >= planned.budget
+  return over ? followed(plan, state, [...events, ...giveUp(planned, error)]) : [...events, ...sending(planned)]
+}
+
+/** What the policy says at once; `undefined`: it is tried again. */
+function byPolicy(plan: Plan, state: SagaState, events: Events, planned: StepPlan, error: string): Events | undefined {
+  if (planned.unknown === 'undo') return followed(plan, state, [...events, ...giveUp(planned, error)])
+  if (planned.unknown === 'hold') return [...events, held(planned.name, `is unknown: ${error}`)]
+  return undefined
+}
+
+function giveUp(planned: StepPlan, error: string): Events {
+  if (planned.final) return [held(planned.name, `gave up behind the point of no return: ${error}`)]
+  return [{ type: 'Turned', reason: `${planned.name}: ${error}` }]
+}
+
+function held(name: string, why: string): SagaEvent {
+  return { type: 'Held', reason: `${name} ${why}` }
 }
 
 /** What a runner does with a saga that is due and its own. */
@@ -308,6 +389,124 @@ export function next(plan: Plan, state: SagaState): Action {
   return { do: 'run', step, plan: planned }
 }
 
-function refuse(state: SagaState, what: string, why = `it is ${state.status}`): never {
-  throw new WaybillError('SAGA_REFUSED', `saga ${state.id}: ${what} is refused, because ${why}`)
+/** The state after an event. */
+export function evolve(state: SagaState, event: SagaEvent): SagaState {
+  switch (event.type) {
+    case 'Intended':
+      return change(state, event.step, {})
+    case 'Done':
+    case 'Early':
+      return change(state, event.step, { status: 'completed', executed: true, output: event.output, error: undefined })
+    case 'Refused':
+      return change(state, event.step, { status: 'failed', error: event.error })
+    case 'Tried':
+      return change(state, event.step, { status: event.known ? 'pending' : 'unknown', ...triedAgain(state, event) })
+    case 'TakenOver':
+      return change(state, event.step, { status: 'unknown', ...triedAgain(state, { ...event, spent: 0 }) })
+    case 'Absent':
+      return change(state, event.step, { status: 'pending' })
+    case 'Again':
+      return change(state, event.step, { status: 'pending', spent: 0, error: undefined })
+    case 'Sent': {
+      const { status, sends } = find(state, event.step)!
+      return change(state, event.step, { status: status === 'unknown' ? 'pending' : status, sends: sends + 1 })
+    }
+    case 'Undoing': {
+      const { undos } = find(state, event.step)!
+      return change(state, event.step, { status: 'compensating', undos: undos + 1, attempts: 0, spent: 0 })
+    }
+    case 'UndoTried':
+      return change(state, event.step, triedAgain(state, event))
+    case 'Undone':
+      return change(state, event.step, { status: 'compensated', error: undefined })
+    case 'UndoGaveUp':
+      return change(state, event.step, { status: 'compensation_failed', error: event.error })
+    case 'Turned':
+      return { ...state, status: 'compensating', error: event.reason }
+    case 'Noted':
+      return { ...state, error: state.error === undefined ? event.reason : `${state.error}; ${event.reason}` }
+    case 'Held':
+      return { ...state, held: event.reason }
+    case 'Resumed': {
+      const steps = state.steps.map((step) => (isOpen(step) || step.status === 'compensating' ? rested(step) : step))
+      return { ...state, held: undefined, steps }
+    }
+    case 'Reopened': {
+      const steps = state.steps.map((step) =>
+        step.status === 'compensation_failed' ? { ...rested(step), status: 'compensating' as const } : step,
+      )
+      return { ...state, status: 'compensating', held: undefined, steps }
+    }
+    case 'Ended':
+      return { ...state, status: event.status, held: undefined, error: event.reason ?? state.error }
+    case 'Waiting':
+      return state
+  }
+}
+
+/** A step that changes; one that was not there begins. */
+function change(state: SagaState, name: string, changes: Partial<StepState>): SagaState {
+  if (find(state, name) === undefined)
+    return { ...state, steps: [...state.steps, { ...newStep(state, name), ...changes }] }
+  return { ...state, steps: state.steps.map((step) => (step.name === name ? { ...step, ...changes } : step)) }
+}
+
+function newStep({ id, type }: SagaState, name: string): StepState {
+  const key = nameUuid(5, id, `${type}\0${name}`)
+  const counts = { attempts: 0, spent: 0, undos: 0, sends: 0 }
+  return { name, key, status: 'pending', output: undefined, executed: false, ...counts, error: undefined }
+}
+
+function triedAgain(state: SagaState, { step: name, error, spent }: Pick<Failure, 'step' | 'error' | 'spent'>) {
+  const step = find(state, name)
+  return { attempts: (step?.attempts ?? 0) + 1, spent: (step?.spent ?? 0) + spent, error }
+}
+
+/** With its whole budget before it. */
+function rested(step: StepState): StepState {
+  return step.spent === 0 ? step : { ...step, spent: 0 }
+}
+
+// A reading of the state.
+
+function planOf(plan: Plan, name: string): StepPlan {
+  const found = plan.find((step) => step.name === name)
+  if (found === undefined) throw new WaybillError('SAGA_CHANGED', `the definition has no step ${name}`)
+  return found
+}
+
+/** Those that were begun in their turn, in order. An early one counts when all before it are done. */
+function reached(plan: Plan, state: SagaState): readonly StepState[] {
+  const steps: StepState[] = []
+  for (const { name } of plan) {
+    const step = find(state, name)
+    if (step === undefined) break
+    steps.push(step)
+    if (step.status !== 'completed') break
+  }
+  return steps
+}
+
+/** The last of them: the one that is open, if any is. */
+function current(plan: Plan, state: SagaState): StepState | undefined {
+  return reached(plan, state).at(-1)
+}
+
+function isOpen({ status }: StepState): boolean {
+  return status === 'pending' || status === 'unknown'
+}
+
+/** The last one begun whose work may be there. One that is pending and was never tried has not run. */
+function toUndo(plan: Plan, state: SagaState): StepState | undefined {
+  return state.steps.findLast(({ name, status, attempts, sends }) => {
+    if (name === AT_END || !planOf(plan, name).undo) return false
+    if (status === 'pending') return sends > 0 || (attempts > 0 && planOf(plan, name).kind === 'step')
+    return status === 'completed' || status === 'unknown' || status === 'compensating'
+  })
+}
+
+/** One whose answer is awaited. */
+function openStep(state: SagaState, name: string): StepState | undefined {
+  const step = find(state, name)
+  return step !== undefined && isOpen(step) && !isOver(state) ? step : undefined
 }

@@ -137,6 +137,14 @@ export interface SagaStats {
   readonly waitingSeconds: number
 }
 
+/** Whether a saga has ended. */
+export interface SagaEnd {
+  readonly id: string
+  readonly type: string
+  /** `undefined`: it goes on. */
+  readonly saga: SagaRecord | undefined
+}
+
 /** Hears when something may be due. */
 export interface SagaListener {
   /**
@@ -169,6 +177,8 @@ export interface SagaStore<Tx = unknown> {
   save(tx: Tx | undefined, change: SagaChange): Promise<boolean>
   /** `lock`: nobody else writes it until the transaction ends. */
   load(tx: Tx | undefined, id: string, lock?: boolean): Promise<SagaRecord | undefined>
+  /** For those who wait: each of these sagas that is there, and what is stored of it once it has ended or is held. */
+  ended(ids: readonly string[]): Promise<readonly SagaEnd[]>
   /** Those that are due, the longest first. No two callers get the same; what another is writing is left out. */
   claim(claim: Claim): Promise<readonly Claimed[]>
   /** Renews claims; returns the ids of those that are still the caller's. */

@@ -1,4 +1,4 @@
-import { nameUuid, WaybillError } from '../core/index.ts'
+import { nameUuid } from '../core/index.ts'
 
 /** How far a saga is. */
 export type SagaStatus = 'running' | 'compensating' | 'completed' | 'compensated' | 'failed'
@@ -144,40 +144,4 @@ export function undoKey({ key, undos }: StepState): string {
 
 export function find(state: SagaState, name: string): StepState | undefined {
   return state.steps.find((step) => step.name === name)
-}
-
-export function planOf(plan: Plan, name: string): StepPlan {
-  const found = plan.find((step) => step.name === name)
-  if (found === undefined) throw new WaybillError('SAGA_CHANGED', `the definition has no step ${name}`)
-  return found
-}
-
-/** Those that were begun in their turn, in order. An early one counts when all before it are done. */
-export function reached(plan: Plan, state: SagaState): readonly StepState[] {
-  const steps: StepState[] = []
-  for (const { name } of plan) {
-    const step = find(state, name)
-    if (step === undefined) break
-    steps.push(step)
-    if (step.status !== 'completed') break
-  }
-  return steps
-}
-
-/** The last of them: the one that is open, if any is. */
-export function current(plan: Plan, state: SagaState): StepState | undefined {
-  return reached(plan, state).at(-1)
-}
-
-export function isOpen({ status }: StepState): boolean {
-  return status === 'pending' || status === 'unknown'
-}
-
-/** The last one begun whose work may be there. One that is pending and was never tried has not run. */
-export function toUndo(plan: Plan, state: SagaState): StepState | undefined {
-  return state.steps.findLast(({ name, status, attempts, sends }) => {
-    if (name === AT_END || !planOf(plan, name).undo) return false
-    if (status === 'pending') return sends > 0 || (attempts > 0 && planOf(plan, name).kind === 'step')
-    return status === 'completed' || status === 'unknown' || status === 'compensating'
-  })
 }

@@ -1,8 +1,7 @@
 import { Message } from '../core/index.ts'
 import type { Delivery } from '../flow/index.ts'
 import type { AnySaga } from './definition.ts'
-import { evolve } from './evolve.ts'
-import { decide } from './machine.ts'
+import { decide, evolve } from './machine.ts'
 import type { Claimed, SagaChange, SagaRecord, SagaStore } from './port.ts'
 import { AT_END, type Command, isOver, type SagaEvent, type SagaState } from './state.ts'
 

@@ -256,6 +256,7 @@ class Run {
     const rest = {
       name: sagas.name,
       insert: sagas.insert.bind(sagas),
+      ended: sagas.ended.bind(sagas),
       nextDue: sagas.nextDue.bind(sagas),
       overdue: async () => [],
       list: sagas.list.bind(sagas),

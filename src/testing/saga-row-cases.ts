@@ -1,7 +1,7 @@
 import { deepStrictEqual, ok, strictEqual } from 'node:assert/strict'
 import { uuidv7 } from '../core/index.ts'
 import type { SagaState, SagaStore } from '../saga/index.ts'
-import { LEASE, type SagaProbe } from './saga-probe.ts'
+import { held, LEASE, type SagaProbe } from './saga-probe.ts'
 import { openTransaction, type StoreCase } from './store-probe.ts'
 
 /** What is written comes back, once, fenced by its version, and can be found, counted and cleaned. */
@@ -24,6 +24,26 @@ export const ROW_CASES: readonly StoreCase<SagaProbe>[] = [
       deepStrictEqual(step, state.steps[0])
       deepStrictEqual([startedAt instanceof Date, executedAt, compensatedAt], [true, undefined, undefined])
       strictEqual(await probe.sagas.load(undefined, uuidv7()), undefined)
+    },
+  },
+  {
+    name: 'those who wait are shown each saga that is there, and what is stored of it once it has ended or is held',
+    async run(probe) {
+      const [alive, done, waits] = [
+        await probe.inserted(),
+        await probe.inserted(),
+        await probe.inserted({ type: 'other' }),
+      ]
+      const completed = { ...probe.change(done.id, 1).state, status: 'completed' as const }
+      await probe.sagas.save(undefined, probe.change(done.id, 1, { state: completed, claim: 'release' }))
+      const state = held(probe.change(waits.id, 1).state)
+      await probe.sagas.save(undefined, probe.change(waits.id, 1, { state, claim: 'release' }))
+      const found = await probe.sagas.ended([alive.id, uuidv7(), done.id, waits.id])
+      const of = (id: string) => found.find((one) => one.id === id)
+      deepStrictEqual([found.length, of(alive.id)], [3, { id: alive.id, type: 'order', saga: undefined }])
+      deepStrictEqual(of(done.id)?.saga, await probe.load(done.id))
+      deepStrictEqual([of(waits.id)?.type, of(waits.id)?.saga], ['other', await probe.load(waits.id)])
+      deepStrictEqual(await probe.sagas.ended([]), [])
     },
   },
   {

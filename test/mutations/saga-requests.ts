@@ -82,7 +82,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'steps of one name share a key, where two services use one id',
-    file: 'src/saga/evolve.ts',
+    file: 'src/saga/machine.ts',
     find: 'const key = nameUuid(5, id, ',
     replace: 'const key = nameUuid(5, id, name || ',
     test: barrier,

@@ -9,7 +9,7 @@ const doubts = 'test/saga/doubts.test.ts'
 export const mutations: Mutation[] = [
   {
     name: 'the undo of a refused step runs',
-    file: 'src/saga/state.ts',
+    file: 'src/saga/machine.ts',
     find: `    return status === 'completed' || status === 'unknown' || status === 'compensating'`,
     replace: `    return status === 'completed' || status === 'unknown' || status === 'compensating' || status === 'failed'`,
     test: machine,
@@ -17,7 +17,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'an intent that was tried and not found is not undone',
-    file: 'src/saga/state.ts',
+    file: 'src/saga/machine.ts',
     find: `return sends > 0 || (attempts > 0 && planOf(plan, name).kind === 'step')`,
     replace: 'return sends > 0',
     test: machine,
@@ -266,5 +266,29 @@ export const mutations: Mutation[] = [
     replace: 'if (this.#apart !== undefined || this.#room !== undefined) this.#changed.wake()',
     test: claims,
     expects: 'what it gave back is due',
+  },
+  {
+    name: 'each who waits for a saga looks alone',
+    file: 'src/flow/shared-look.ts',
+    find: '    if (this.#turn === undefined) {\n',
+    replace: '    {\n',
+    test: 'test/saga/waiting.test.ts',
+    expects: 'all who wait share one look',
+  },
+  {
+    name: 'a look goes on when nobody waits any more',
+    file: 'src/flow/shared-look.ts',
+    find: '    this.#waiters.delete(waiter)\n',
+    replace: '',
+    test: 'test/saga/waiting.test.ts',
+    expects: 'ends with the last of them',
+  },
+  {
+    name: 'a saga that is driven here is looked for at once',
+    file: 'src/saga/client.ts',
+    find: '    if (here) await wait(Math.min(left(), LOOK.max))\n',
+    replace: '    void here\n',
+    test: 'test/saga/waiting.test.ts',
+    expects: 'no look is needed',
   },
 ]

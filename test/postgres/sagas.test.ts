@@ -15,6 +15,7 @@ import {
 } from '../../src/saga/index.ts'
 import { begun } from '../../src/saga/state.ts'
 import { FakeClock } from '../../src/testing/index.ts'
+import { deferred } from '../saga/support.ts'
 import { describeWith, type FreshDatabase, freshDatabase } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
 
@@ -30,6 +31,7 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
   let pool: pg.Pool
   let db: Postgres<pg.PoolClient>
   const writes: string[] = []
+  const looks: string[] = []
   const runners: SagaRunner<pg.PoolClient>[] = []
 
   beforeAll(async () => {
@@ -43,6 +45,7 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
         const text = typeof given === 'string' ? given : ((given as { text?: string })?.text ?? '')
         const answer = send(...args)
         if (/^WITH saga AS/.test(text) || text === 'COMMIT') writes.push(text.slice(0, 40))
+        if (/AS type,\s+CASE WHEN saga.ended_at|^SELECT .* WHERE saga.id = \$1/s.test(text)) looks.push(text)
         if (/^WITH now AS/.test(text))
           answer.then(
             ({ rows }) => rows.some(({ saga }) => saga != null) && writes.push('claim'),
@@ -188,6 +191,7 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
       load: db.sagas.load.bind(db.sagas),
       claim: db.sagas.claim.bind(db.sagas),
       extend: db.sagas.extend.bind(db.sagas),
+      ended: db.sagas.ended.bind(db.sagas),
       nextDue: db.sagas.nextDue.bind(db.sagas),
       overdue: db.sagas.overdue.bind(db.sagas),
       listen: db.sagas.listen.bind(db.sagas),
@@ -333,5 +337,35 @@ describeWith(['postgres'], 'sagas in PostgreSQL', () => {
     }
     expect(kept).toBeGreaterThan(0)
     expect(kept).toBeLessThan(1000)
+  })
+
+  test('fifty who wait for sagas of another process share one look', async () => {
+    const gate = deferred<number>()
+    let begun = 0
+    const one = saga('waited', { version: 1 }).step(
+      'a',
+      () => {
+        begun++
+        return gate.promise
+      },
+      { timeout: '5m' },
+    )
+    // Another store on the same tables knows nothing of those who wait here.
+    const elsewhere = await runnerOf([one], { store: postgres({ pool, sagas: true }), concurrency: 64 }).start()
+    const orders = clientOf(runnerOf([one]), one)
+    const ids = await db.withTransaction((tx) =>
+      Promise.all(Array.from({ length: 50 }, async () => orders.start(tx, {}))),
+    )
+    await eventually('all run elsewhere', () => begun === 50)
+    looks.length = 0
+    const began = performance.now()
+    const results = Promise.all(ids.map((id) => orders.result(id, { timeout: '5m' })))
+    await eventually('they have looked again', () => looks.length >= 3)
+    gate.resolve(7)
+    expect(new Set((await results).map(({ a }) => a))).toEqual(new Set([7]))
+    // One for all who came at once, and then one in 20 ms at most, however many wait.
+    expect(looks.length).toBeLessThanOrEqual(3 + (performance.now() - began) / 20)
+    expect(looks.length).toBeLessThan(50)
+    await elsewhere.stop()
   })
 })

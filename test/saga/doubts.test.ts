@@ -24,9 +24,20 @@ const deadlock = () => Object.assign(new Error('deadlock detected'), { code: '40
 function storeWith(changed: Partial<typeof world.db.sagas>) {
   const { sagas } = world.db
   const bound = Object.fromEntries(
-    ['insert', 'save', 'load', 'claim', 'extend', 'nextDue', 'list', 'overdue', 'listen', 'audit', 'audits'].map(
-      (name) => [name, (sagas[name as 'save'] as (...args: unknown[]) => unknown).bind(sagas)],
-    ),
+    [
+      'insert',
+      'save',
+      'load',
+      'ended',
+      'claim',
+      'extend',
+      'nextDue',
+      'list',
+      'overdue',
+      'listen',
+      'audit',
+      'audits',
+    ].map((name) => [name, (sagas[name as 'save'] as (...args: unknown[]) => unknown).bind(sagas)]),
   )
   return {
     sagas: { name: sagas.name, ...bound, ...changed },
@@ -94,14 +105,14 @@ describe('a write that fails', () => {
   test('a store that is away for a moment does not end the wait of a caller', async () => {
     const { sagas } = world.db
     let away = 3
-    const load = async (...args: Parameters<typeof sagas.load>) => {
+    const ended = async (...args: Parameters<typeof sagas.ended>) => {
       if (away-- > 0) throw new Unavailable('away')
-      return sagas.load(...args)
+      return sagas.ended(...args)
     }
     const one = saga('waited', { version: 1 }).sleep('pause', '5s')
     await world.runner([one]).start()
     const id = await start(world.runner([one]), one)
-    const waits = client(world.runner([one], { store: storeWith({ load }) }), one).result(id)
+    const waits = client(world.runner([one], { store: storeWith({ ended }) }), one).result(id)
     expect(await world.soon(waits)).toEqual({})
     expect(away).toBeLessThan(0)
   })

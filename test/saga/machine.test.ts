@@ -444,4 +444,12 @@ describe('the end itself', () => {
     expect(next(three.steps, again.state)).toEqual({ do: 'proceed' })
     again.when({ type: 'proceed' }).then({ type: 'Ended', status: 'completed' })
   })
+
+  test('it cannot be resolved: nobody can say that it is done but its own commit', () => {
+    for (const done of [true, false]) {
+      given(three, ...twoDone, hold, succeeded('ship'), retry, atEnd({ permanent: true }))
+        .when({ type: 'resolve', step: 'onEnd', done, output: undefined })
+        .refused('SAGA_REFUSED')
+    }
+  })
 })
