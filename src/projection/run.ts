@@ -5,7 +5,7 @@ import { applyBatch } from './apply.ts'
 import { Batches } from './batches.ts'
 import { idText, type Projection } from './definition.ts'
 import type { ProjectionLag } from './lag.ts'
-import { checkEnd, type Owned, openOwned, type RunSettings } from './owned.ts'
+import { checkEnd, checkSame, type Owned, openOwned, type RunSettings } from './owned.ts'
 import { ParkedTries } from './parked-tries.ts'
 import type { HeldBy, Position } from './port.ts'
 import { Enricher } from './prepare.ts'
@@ -153,6 +153,7 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
 
   async #applyNext(owned: Owned<Tx>, signal: AbortSignal): Promise<boolean> {
     const batch = await this.#batches.after(owned.position)
+    checkSame(this.projection, owned, batch.before)
     if (batch.upTo === batch.from) {
       await this.#caughtUp(owned, batch.heldBy)
       return false
@@ -173,9 +174,10 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
     const parked = owned.target.parked.count
     const { epoch } = owned.term
     const apply = () =>
-      applyBatch(owned.target, epoch, batch.events, [batch.from, batch.upTo], this.#failures >= STUBBORN)
+      applyBatch(owned.target, epoch, batch.events, [batch.from, batch.upTo, batch.last], this.#failures >= STUBBORN)
     await inSpanOf(this.projection, batch.events, apply)
     owned.position = batch.upTo
+    owned.event = batch.last
     owned.problem = undefined
     this.#batches.drop()
     this.condition.clear('held')

@@ -87,8 +87,8 @@ export const mutations: Mutation[] = [
   {
     name: 'the second half of a batch is passed over',
     file: 'src/projection/apply.ts',
-    find: 'await applyBatch(target, epoch, events.slice(half), [middle, to], stubborn)',
-    replace: 'await applyBatch(target, epoch, [], [middle, to], stubborn)',
+    find: 'await applyBatch(target, epoch, events.slice(half), [middle, to, last], stubborn)',
+    replace: 'await applyBatch(target, epoch, [], [middle, to, last], stubborn)',
     test: projector,
     expects: 'found by halving and parked alone',
     needs,
