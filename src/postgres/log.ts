@@ -202,7 +202,8 @@ export class PostgresLog implements Log {
       if (first !== undefined && first !== after + 1n && this.#bound.safe < first) return this.#nothing(after)
     }
     let found = await this.#find(after, limit)
-    if (found.given === 0 && found.rows.length > 0) {
+    // Twice where a checkpoint of the server has come between look and read.
+    for (let looks = 0; found.given === 0 && found.rows.length > 0 && looks < 2; looks++) {
       this.#gapAt = after
       await this.#look(after)
       if (this.#bound.safe < found.numbers[0]!) return this.#nothing(after, true, found.before)

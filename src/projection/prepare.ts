@@ -47,7 +47,9 @@ const AT_ONCE = 100
 /** Those of these events that the projection has a handler for, decoded. One that cannot be read fails alone. */
 export async function prepare(
   projection: Projection,
-  events: readonly (Pick<LogEvent, 'position' | 'key' | 'type' | 'message' | 'unreadable'> & { readonly id?: string })[],
+  events: readonly (Pick<LogEvent, 'position' | 'key' | 'type' | 'message' | 'unreadable'> & {
+    readonly id?: string
+  })[],
 ): Promise<readonly Prepared[]> {
   const prepared: Prepared[] = []
   for (const { position, id, key, type, message, unreadable } of events) {

@@ -6,7 +6,7 @@ import { type Postgres, postgres } from '../../src/postgres/index.ts'
 import { collector } from '../../src/testing/index.ts'
 import { describeWith, type FreshDatabase, freshDatabase, service } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
-import { created, itemAdded, orders, Other, type World, world } from './support.ts'
+import { created, itemAdded, Other, orders, type World, world } from './support.ts'
 
 interface Shop {
   readonly db: Postgres<pg.PoolClient>
@@ -32,10 +32,7 @@ describeWith(['postgres'], 'a log that was restored to an earlier time', () => {
   function shop(url = database.url): Shop {
     const pool = new pg.Pool({ connectionString: url })
     pool.on('error', () => {})
-    let open = true
-    const close = pool.end.bind(pool)
-    pool.end = (async () => open && ((open = false), await close())) as typeof pool.end
-    ends.push(() => pool.end())
+    ends.push(() => pool.ended || pool.end())
     const db = postgres({ pool, outbox: { log: true } })
     return { db, pool, write: (...events) => db.withTransaction((tx) => db.outbox.enqueue(tx, events)) }
   }
