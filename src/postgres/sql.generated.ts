@@ -932,7 +932,7 @@ LIMIT $8::text::int`,
 )
 SELECT name FROM retired`,
   'projection-retry': `WITH due AS (
-  UPDATE {{parked}} SET next_at = clock_timestamp()
+  UPDATE {{parked}} SET next_at = CASE WHEN next_at IS NOT NULL THEN clock_timestamp() END
   WHERE name = $1 AND version = $2::text::int AND position = ANY ($3::text::bigint[])
   RETURNING position
 ), audited AS (

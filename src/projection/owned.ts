@@ -99,11 +99,14 @@ function checkLog(projection: Projection, checkpoint: ProjectionCheckpoint, id: 
   checkEnd(projection, position, head.position)
 }
 
+/** Its log was restored: its position is one of events that the log does not have. */
+export const AHEAD = 'CHECKPOINT_AHEAD'
+
 /** A log that ends before what was applied was restored to an earlier time. */
 export function checkEnd(projection: Projection, position: Position, end: Position): void {
   if (position <= end) return
   throw new WaybillError(
-    'CHECKPOINT_AHEAD',
+    AHEAD,
     `projection ${idText(projection)} has applied events up to ${position}, and the log ends at ${end}: its database was restored to an earlier time; restore the view with it, or project it anew under another version`,
   )
 }
@@ -113,7 +116,7 @@ export function checkSame<Tx>(projection: Projection, { position, event }: Owned
   if (event === undefined || before === undefined || event === before) return
   const found = before === null ? 'has no event there' : `has ${before} there`
   throw new WaybillError(
-    'CHECKPOINT_AHEAD',
+    AHEAD,
     `projection ${idText(projection)} has applied event ${event} at ${position}, and the log ${found} by now: its database was restored to an earlier time; restore the view with it, or project it anew under another version`,
   )
 }

@@ -5,7 +5,7 @@ import { applyBatch } from './apply.ts'
 import { Batches } from './batches.ts'
 import { idText, type Projection } from './definition.ts'
 import type { ProjectionLag } from './lag.ts'
-import { checkEnd, checkSame, type Owned, openOwned, type RunSettings } from './owned.ts'
+import { AHEAD, checkEnd, checkSame, type Owned, openOwned, type RunSettings } from './owned.ts'
 import { ParkedTries } from './parked-tries.ts'
 import type { HeldBy, Position } from './port.ts'
 import { Enricher } from './prepare.ts'
@@ -147,6 +147,8 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
         return true
       }
       await this.#tell(owned, errorSummary(error), owned.built).catch(() => {})
+      // Its position says nothing any more, to those who wait here either.
+      if (error instanceof WaybillError && error.code === AHEAD) this.#lose(owned)
       throw error
     }
   }
@@ -247,6 +249,8 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
       this.#owned = owned
       return owned
     } catch (error) {
+      const says = { problem: errorSummary(error), built: false }
+      await this.#settings.db.projections.tell(this.projection, term.epoch, says).catch(() => {})
       await this.#leadership.release(member, term).catch(() => {})
       throw error
     }

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { Message } from '../../src/index.ts'
 import { Relay } from '../../src/outbox/index.ts'
 import { type Postgres, postgres } from '../../src/postgres/index.ts'
+import { viewOf } from '../../src/projection/index.ts'
 import { collector } from '../../src/testing/index.ts'
 import { describeWith, type FreshDatabase, freshDatabase, service } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
@@ -85,6 +86,21 @@ describeWith(['postgres'], 'a log that was restored to an earlier time', () => {
     await expect(at.projector(now.db.log, [orders()]).runOnce()).rejects.toMatchObject(refused(message))
     expect(await at.rows()).toEqual(before)
     expect(await at.db.projections.load(orders())).toMatchObject({ position: 5n })
+  })
+
+  test('a write to it is not taken for one that was applied, though its number was reached', async () => {
+    const now = await restored()
+    const receipts = await now.db.withTransaction((tx) => now.db.outbox.enqueue(tx, created('n1')))
+    const token = now.db.log.token(receipts)
+    expect(token.positions).toEqual([4n])
+    const projector = at.projector(now.db.log, [orders()])
+    for (const events of [[], [created('n2'), created('n3')]]) {
+      if (events.length > 0) await now.write(...events)
+      await expect(projector.runOnce()).rejects.toMatchObject({ code: 'CHECKPOINT_AHEAD' })
+      const stalled = { answer: 'stalled', reason: expect.stringContaining('was restored to an earlier time') }
+      expect(await projector.view(orders()).waitFor(token)).toEqual(stalled)
+      expect(await viewOf(at.db, orders()).waitFor(token)).toEqual(stalled)
+    }
   })
 
   test('it has a gap there by now', async () => {
