@@ -801,7 +801,11 @@ FROM {{audit}} WHERE name = $1 AND version = $2::text::int ORDER BY id DESC LIMI
          SELECT FROM pg_index AS index
          WHERE index.indrelid = attribute.attrelid AND index.indisunique AND index.indisvalid AND index.indimmediate
            AND index.indnkeyatts = 1 AND index.indpred IS NULL AND index.indkey[0] = attribute.attnum
-       ) AS is_unique
+       ) AS is_unique,
+       EXISTS (
+         SELECT FROM pg_collation AS known WHERE known.oid = attribute.attcollation AND NOT known.collisdeterministic
+       ) AS ambiguous,
+       row_security_active(attribute.attrelid) AS hides
 FROM pg_attribute AS attribute JOIN pg_type AS kind ON kind.oid = attribute.atttypid
 WHERE attribute.attrelid = $1::text::regclass AND attribute.attnum > 0 AND NOT attribute.attisdropped`,
   'projection-create': `CREATE TABLE IF NOT EXISTS {{projections}} (

@@ -10,6 +10,15 @@ const needs = ['postgres']
 /** Faults of projections: a view that is wrong and does not say so, and a reader who is told what is not true. */
 export const mutations: Mutation[] = [
   {
+    name: 'rows that row-level security hides from the projector are passed over',
+    file: 'src/postgres/projection-view.ts',
+    find: "found?.['hides'] === true",
+    replace: "found?.['hides'] === null",
+    test: 'test/projection/views.test.ts',
+    expects: 'row-level security',
+    needs,
+  },
+  {
     name: 'a log that was restored and has grown past the checkpoint is taken for the same',
     file: 'src/projection/owned.ts',
     find: 'before === undefined || event === before) return',
