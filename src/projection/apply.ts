@@ -51,7 +51,7 @@ class ApplyFailure extends Error {
 }
 
 /** From one position to another, and the id of the event there, where it is known. */
-export type Range = readonly [from: Position, to: Position, last: string | undefined]
+export type Stretch = readonly [from: Position, to: Position, last: string | undefined]
 
 /**
  * Applies the events between two positions, and moves the checkpoint there. `stubborn`: what is usually over with the next
@@ -66,7 +66,7 @@ export async function applyBatch<Tx>(
   target: Target<Tx>,
   epoch: string,
   events: readonly Prepared[],
-  [from, to, last]: Range,
+  [from, to, last]: Stretch,
   stubborn = false,
 ): Promise<void> {
   const { db, projection } = target
