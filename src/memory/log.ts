@@ -60,15 +60,18 @@ export class MemoryLog implements Log {
     let lowest = Number.POSITIVE_INFINITY
     for (const sequence of this.#open.keys()) lowest = Math.min(lowest, sequence)
     const events: LogEvent[] = []
-    for (let at = this.#behind(Number(after)); at < this.#rows.length && events.length < limit; at++) {
+    const first = this.#behind(Number(after))
+    const before = this.#before(after, first)
+    for (let at = first; at < this.#rows.length && events.length < limit; at++) {
       const row = this.#rows[at]!
       if (row.sequence > lowest) {
         if (events.length > 0) break
-        return { events, upTo: after, heldBy: { pid: undefined, prepared: undefined, since: this.#open.get(lowest)! } }
+        const heldBy = { pid: undefined, prepared: undefined, since: this.#open.get(lowest)! }
+        return { events, upTo: after, heldBy, before }
       }
       events.push(eventOf(row))
     }
-    return { events, upTo: events.at(-1)?.position ?? after, heldBy: undefined }
+    return { events, upTo: events.at(-1)?.position ?? after, heldBy: undefined, before }
   }
 
   token(receipts: string | readonly string[]): LogToken {
@@ -107,6 +110,12 @@ export class MemoryLog implements Log {
     }
   }
 
+  #before(after: Position, next: number): LogPage['before'] {
+    if (after === BigInt(this.#trimmed)) return undefined
+    const row = this.#rows[next - 1]
+    return row !== undefined && BigInt(row.sequence) === after ? row.message.id : null
+  }
+
   /** The index of the first behind a number. */
   #behind(sequence: number): number {
     let low = 0
@@ -124,6 +133,7 @@ function eventOf(row: Row): LogEvent {
   const { sequence, key, message, createdAt } = row
   return {
     position: BigInt(sequence),
+    id: message.id,
     key,
     type: message.type,
     recordedAt: new Date(createdAt),

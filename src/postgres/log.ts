@@ -18,7 +18,7 @@ import { explained } from './errors.ts'
 import { LogBound, type Writer } from './log-bound.ts'
 import type { OutboxNames } from './names.ts'
 import { PoolBudget } from './pool-budget.ts'
-import { createdOf, deliveriesOf, keyOf, numberOf, type Row, sequenceOf, typeOf, withinBytes } from './row.ts'
+import { createdOf, deliveriesOf, idOf, keyOf, numberOf, type Row, sequenceOf, typeOf, withinBytes } from './row.ts'
 import { sql } from './sql.generated.ts'
 import { IdleNotifier } from './wake.ts'
 
@@ -28,17 +28,20 @@ const PAGE_BYTES = 16 * 1024 * 1024
 /** What log-read.sql adds to the columns of a scan. */
 const MARK = AT.size + 1
 const TRIMMED = AT.size + 2
+const BEFORE = AT.size + 3
 
 /** Rows after a position, their numbers, and how many of the first can be given. */
 interface LogRows {
   readonly rows: readonly Row[]
   readonly numbers: readonly Position[]
   readonly given: number
+  readonly before: LogPage['before']
 }
 
 /** One event, as it was read. When it was written is asked of the first of a page: to parse all would cost more than that. */
 class StoredEvent implements LogEvent {
   readonly position: Position
+  readonly id: string
   readonly key: string | undefined
   readonly type: string
   readonly message: RawMessage | undefined
@@ -47,6 +50,7 @@ class StoredEvent implements LogEvent {
 
   constructor(row: Row, position: Position, message: RawMessage | undefined, unreadable: string | undefined) {
     this.position = position
+    this.id = idOf(row)
     this.key = keyOf(row)
     this.type = typeOf(row)
     this.message = message
@@ -198,26 +202,28 @@ export class PostgresLog implements Log {
       if (first !== undefined && first !== after + 1n && this.#bound.safe < first) return this.#nothing(after)
     }
     let found = await this.#find(after, limit)
-    if (found.given === 0 && found.rows.length > 0) {
+    // Twice where a checkpoint of the server has come between look and read.
+    for (let looks = 0; found.given === 0 && found.rows.length > 0 && looks < 2; looks++) {
       this.#gapAt = after
       await this.#look(after)
-      if (this.#bound.safe < found.numbers[0]!) return this.#nothing(after)
+      if (this.#bound.safe < found.numbers[0]!) return this.#nothing(after, true, found.before)
       // Begun after those writers have ended.
       found = await this.#find(after, limit)
     }
-    if (found.given === 0) return this.#nothing(after, found.rows.length > 0)
+    if (found.given === 0) return this.#nothing(after, found.rows.length > 0, found.before)
     const events = await this.#events(found.rows.slice(0, found.given), found.numbers)
     const upTo = events.at(-1)!.position
     if (events.length === found.given && found.given < found.rows.length) this.#gapAt = upTo
     this.#held = undefined
-    return { events, upTo, heldBy: undefined }
+    return { events, upTo, heldBy: undefined, before: found.before }
   }
 
   async #find(after: Position, limit: number): Promise<LogRows> {
     const { safe, mark: seenOn } = this.#bound
     const rows = await this.#db.read('log-read', this.#sql.read, [String(after), String(limit)])
     const mark = rows[0]?.[MARK] as string | undefined
-    this.#check(mark, BigInt((rows[0]?.[TRIMMED] as string | null) ?? 0), after)
+    const trimmed = BigInt((rows[0]?.[TRIMMED] as string | null) ?? 0)
+    this.#check(mark, trimmed, after)
     const events = rows[0] === undefined || sequenceOf(rows[0]) === null ? [] : inOrder(rows)
     const numbers = events.map((row) => BigInt(sequenceOf(row)))
     const bound = mark === seenOn ? safe : 0n
@@ -227,7 +233,8 @@ export class PostgresLog implements Log {
       if (number !== last + 1n && number > bound) break
       last = number
     }
-    return { rows: events, numbers, given }
+    const before = after === trimmed ? undefined : (rows[0]![BEFORE] as string | null)
+    return { rows: events, numbers, given, before }
   }
 
   /** Who writes now, and what that says of what may still appear. Returns the first number behind `after`. */
@@ -265,14 +272,14 @@ export class PostgresLog implements Log {
     })
   }
 
-  async #nothing(after: Position, held = true): Promise<LogPage> {
+  async #nothing(after: Position, held = true, before?: LogPage['before']): Promise<LogPage> {
     const holder = held ? this.#bound.heldBy() : undefined
     if (holder === undefined) this.#held = undefined
     else if (this.#held?.since.getTime() !== holder.since || this.#held.pid !== holder.pid) {
       const prepared = holder.pid === undefined ? await this.#prepared(holder.name) : undefined
       this.#held = { pid: holder.pid, prepared, since: new Date(holder.since) }
     }
-    return { events: [], upTo: after, heldBy: this.#held }
+    return { events: [], upTo: after, heldBy: this.#held, before }
   }
 
   async #prepared(name: string): Promise<string | undefined> {

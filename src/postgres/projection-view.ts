@@ -53,7 +53,16 @@ export async function openView<Tx>(database: Database<Tx>, view: ViewTable, bega
     const text = `${table.text}: the key ${describe(view.key)} is of type ${key.type}; allowed: ${KEY_TYPES.join(', ')}`
     throw new WaybillError('INVALID_VIEW', text)
   }
-  if (rows.find((row) => row['name'] === view.key)?.['is_unique'] !== true) {
+  const found = rows.find((row) => row['name'] === view.key)
+  if (found?.['ambiguous'] === true) {
+    const text = `${table.text}: by the collation of ${describe(view.key)} texts that differ may be equal; give the key a deterministic one`
+    throw new WaybillError('INVALID_VIEW', text)
+  }
+  if (found?.['hides'] === true) {
+    const text = `${table.text}: row-level security applies to this role, so changes of rows it hides would be lost without a word; let the owner of the table write it, or a role with BYPASSRLS`
+    throw new WaybillError('INVALID_VIEW', text)
+  }
+  if (found?.['is_unique'] !== true) {
     const text = `${table.text}: the key ${describe(view.key)} is not unique; make it the primary key, or give it a unique index`
     throw new WaybillError('INVALID_VIEW', text)
   }
@@ -79,7 +88,7 @@ class PostgresView<Tx> implements OpenView<Tx> {
 
   rowKey(key: RowKey): string {
     const text = String(key)
-    if (this.#keyType === 'uuid') return text.toLowerCase()
+    if (this.#keyType === 'uuid') return uuidText(text)
     if (!INTEGERS.includes(this.#keyType) || typeof key === 'bigint') return text
     return /^\s*[+-]?\d+\s*$/.test(text) ? String(BigInt(text.trim())) : text
   }
@@ -180,6 +189,16 @@ WHERE view.${key} = given.key::${this.#keyType}${returning ? ` RETURNING view.${
     if (value !== undefined && value !== null && this.rowKey(value as RowKey) === key) return
     throw invalid(`${this.#name.text}: ${describe(this.#key)} is the key of the row, and was given another value`)
   }
+}
+
+/** PostgreSQL takes a UUID in braces, and with hyphens after any four digits or none, for the same. */
+function uuidText(text: string): string {
+  const digits = text
+    .toLowerCase()
+    .replace(/^\{(.*)\}$/, '$1')
+    .replaceAll('-', '')
+  if (!/^[0-9a-f]{32}$/.test(digits)) return text
+  return digits.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')
 }
 
 /** As PostgreSQL reads it. What JSON columns get is always a value, never the text of one. */

@@ -49,7 +49,8 @@ export interface PostgresProjectionsOptions {
 /** As JSON, so that every driver gives the same; positions as text, which loses no digits. */
 const CHECKPOINT = `json_build_object(
   'name', projection.name, 'version', projection.version, 'log', projection.log, 'incarnation', projection.incarnation,
-  'position', projection.position::text, 'epoch', projection.epoch::text, 'problem', projection.problem,
+  'position', projection.position::text,
+  'event', CASE WHEN projection.event_position = projection.position THEN projection.event_id END, 'epoch', projection.epoch::text, 'problem', projection.problem,
   'builtAt', projection.built_at, 'updatedAt', projection.updated_at)::text`
 const PARKED_COUNT = `(SELECT count(*) FROM {{parked}} AS parked
   WHERE parked.name = projection.name AND parked.version = projection.version)::text`
@@ -80,7 +81,7 @@ class ProjectionNames {
   }
 
   schema(): TableSchema {
-    const versions = [this.fill(sql['projection-create'])]
+    const versions = [this.fill(sql['projection-create']), this.fill(sql['projection-upgrade-2'])]
     return { table: this.table, versions, chosen: [], options: {}, drop: this.fill(sql['projection-drop']) }
   }
 }
@@ -116,8 +117,15 @@ export class PostgresProjections<Tx = unknown> implements ProjectionStore<Tx> {
     return row === undefined ? undefined : checkpointOf(row['checkpoint'])
   }
 
-  async advance(tx: Tx, projection: ProjectionId, epoch: string, from: Position, to: Position): Promise<boolean> {
-    const values = [...idValues(projection), epoch, String(from), String(to), this.#idleTimeout]
+  async advance(
+    tx: Tx,
+    projection: ProjectionId,
+    epoch: string,
+    from: Position,
+    to: Position,
+    event?: string | undefined,
+  ): Promise<boolean> {
+    const values = [...idValues(projection), epoch, String(from), String(to), this.#idleTimeout, event ?? null]
     return (await this.#run(tx, 'projection-advance', values)).count === 1
   }
 
@@ -291,6 +299,7 @@ function checkpointOf(text: unknown, parked: unknown = 0): ProjectionCheckpoint 
   return {
     ...row,
     position: BigInt(row.position),
+    event: row.event ?? undefined,
     problem: row.problem ?? undefined,
     builtAt: dateOf(row.builtAt),
     updatedAt: dateOf(row.updatedAt),

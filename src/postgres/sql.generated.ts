@@ -479,7 +479,12 @@ FROM {{log_here}} AS here CROSS JOIN (
 ) AS writing`,
   'log-prepared': `SELECT gid FROM pg_prepared_xacts JOIN pg_locks ON locktype = 'transactionid' AND transactionid = transaction
 WHERE virtualtransaction = $1 LIMIT 1`,
-  'log-read': `SELECT {{columns}}, here.mark, here.trimmed
+  'log-read': `SELECT {{columns}}, here.mark, here.trimmed, CASE WHEN row_number() OVER () = 1 THEN (
+    SELECT event_id::text FROM {{outbox}} WHERE sequence = $1::text::bigint
+    UNION ALL
+    SELECT event_id::text FROM {{archive}} WHERE sequence = $1::text::bigint
+    LIMIT 1
+  ) END
 FROM {{log_here}} AS here LEFT JOIN LATERAL (
   (SELECT {{log_columns}} FROM {{outbox}} WHERE sequence > $1::text::bigint ORDER BY sequence LIMIT $2::text::int)
   UNION ALL
@@ -781,7 +786,8 @@ FROM pg_inherits JOIN pg_class class ON class.oid = inhrelid JOIN pg_namespace n
 WHERE inhparent = '{{outbox}}'::regclass
   AND ended < clock_timestamp() - $1::text::float8 * interval '1 millisecond'
 ORDER BY ended`,
-  'projection-advance': `UPDATE {{projections}} SET position = $5::text::bigint, updated_at = clock_timestamp(), problem = NULL
+  'projection-advance': `UPDATE {{projections}} SET position = $5::text::bigint, event_position = $5::text::bigint, event_id = $7,
+  updated_at = clock_timestamp(), problem = NULL
 WHERE name = $1 AND version = $2::text::int AND epoch = $3::text::bigint AND position = $4::text::bigint AND retired_at IS NULL
 RETURNING set_config('idle_in_transaction_session_timeout', $6, true)`,
   'projection-audits': `SELECT json_build_object('at', at, 'name', name, 'version', version, 'action', action, 'by', by, 'note', note,
@@ -795,7 +801,11 @@ FROM {{audit}} WHERE name = $1 AND version = $2::text::int ORDER BY id DESC LIMI
          SELECT FROM pg_index AS index
          WHERE index.indrelid = attribute.attrelid AND index.indisunique AND index.indisvalid AND index.indimmediate
            AND index.indnkeyatts = 1 AND index.indpred IS NULL AND index.indkey[0] = attribute.attnum
-       ) AS is_unique
+       ) AS is_unique,
+       EXISTS (
+         SELECT FROM pg_collation AS known WHERE known.oid = attribute.attcollation AND NOT known.collisdeterministic
+       ) AS ambiguous,
+       row_security_active(attribute.attrelid) AS hides
 FROM pg_attribute AS attribute JOIN pg_type AS kind ON kind.oid = attribute.atttypid
 WHERE attribute.attrelid = $1::text::regclass AND attribute.attnum > 0 AND NOT attribute.attisdropped`,
   'projection-create': `CREATE TABLE IF NOT EXISTS {{projections}} (
@@ -926,7 +936,7 @@ LIMIT $8::text::int`,
 )
 SELECT name FROM retired`,
   'projection-retry': `WITH due AS (
-  UPDATE {{parked}} SET next_at = clock_timestamp()
+  UPDATE {{parked}} SET next_at = CASE WHEN next_at IS NOT NULL THEN clock_timestamp() END
   WHERE name = $1 AND version = $2::text::int AND position = ANY ($3::text::bigint[])
   RETURNING position
 ), audited AS (
@@ -946,6 +956,9 @@ SELECT position::text AS position FROM gone ORDER BY gone.position`,
 SET problem = $4, built_at = CASE WHEN $5::text::boolean THEN COALESCE(built_at, clock_timestamp()) ELSE built_at END
 WHERE name = $1 AND version = $2::text::int AND epoch = $3::text::bigint AND retired_at IS NULL`,
   'projection-unpark': `DELETE FROM {{parked}} WHERE name = $1 AND version = $2::text::int AND position = $3::text::bigint`,
+  'projection-upgrade-2': `ALTER TABLE {{projections}}
+  ADD COLUMN IF NOT EXISTS event_position bigint,
+  ADD COLUMN IF NOT EXISTS event_id text;`,
   'replay-stage': `INSERT INTO {{staged}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
   aggregate_type, aggregate_id, foreign_id, attributes, payload, payload_bytes, created_at, attempts)
 SELECT id::uuid, sequence::bigint, 'published', tenant, topic, key, source, type, version::int, aggregate_type, aggregate_id,

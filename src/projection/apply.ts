@@ -50,6 +50,9 @@ class ApplyFailure extends Error {
   }
 }
 
+/** From one position to another, and the id of the event there, where it is known. */
+export type Stretch = readonly [from: Position, to: Position, last: string | undefined]
+
 /**
  * Applies the events between two positions, and moves the checkpoint there. `stubborn`: what is usually over with the next
  * try has failed again and again, so that an event may be to blame.
@@ -63,11 +66,11 @@ export async function applyBatch<Tx>(
   target: Target<Tx>,
   epoch: string,
   events: readonly Prepared[],
-  [from, to]: readonly [Position, Position],
+  [from, to, last]: Stretch,
   stubborn = false,
 ): Promise<void> {
   const { db, projection } = target
-  const fence: Fence<Tx> = (tx) => db.projections.advance(tx, projection, epoch, from, to)
+  const fence: Fence<Tx> = (tx) => db.projections.advance(tx, projection, epoch, from, to, last)
   for (;;) {
     try {
       await applyOnce(target, events, fence)
@@ -86,9 +89,9 @@ export async function applyBatch<Tx>(
       }
     }
     const half = Math.ceil(events.length / 2)
-    const middle = events[half - 1]!.position
-    await applyBatch(target, epoch, events.slice(0, half), [from, middle], stubborn)
-    await applyBatch(target, epoch, events.slice(half), [middle, to], stubborn)
+    const { position: middle, id } = events[half - 1]!
+    await applyBatch(target, epoch, events.slice(0, half), [from, middle, id], stubborn)
+    await applyBatch(target, epoch, events.slice(half), [middle, to, last], stubborn)
     return
   }
 }

@@ -9,6 +9,10 @@ export interface Batch {
   readonly from: Position
   readonly upTo: Position
   readonly heldBy: HeldBy | undefined
+  /** See LogPage. */
+  readonly before: LogPage['before']
+  /** The id of the event at `upTo`, where it is known. */
+  readonly last: string | undefined
   /** When its first event was written. */
   readonly since: Date | undefined
   readonly events: readonly Prepared[]
@@ -74,10 +78,12 @@ export class Batches {
   }
 
   async #read(from: Position): Promise<Batch> {
-    const { events, upTo, heldBy } = await this.#pageAfter(from)
+    const { events, upTo, heldBy, before } = await this.#pageAfter(from)
     checkEnd(this.#projection, from, upTo)
     if (upTo > from) this.#page = { from: upTo, read: this.#tail.read(upTo).catch(() => undefined) }
-    return { from, upTo, heldBy, since: events[0]?.recordedAt, events: await prepare(this.#projection, events) }
+    const last = events.at(-1)
+    const about = { from, upTo, heldBy, before, last: last?.position === upTo ? last.id : undefined }
+    return { ...about, since: events[0]?.recordedAt, events: await prepare(this.#projection, events) }
   }
 
   async #pageAfter(from: Position): Promise<LogPage> {

@@ -3,7 +3,7 @@ import type { Term } from '../outbox/leadership.ts'
 import { ParkedKeys, type Target } from './apply.ts'
 import { idText, type Projection } from './definition.ts'
 import { Lag } from './lag.ts'
-import type { LogHead, Position } from './port.ts'
+import type { LogHead, LogPage, Position } from './port.ts'
 import type { EnrichSettings } from './prepare.ts'
 import type { OpenView, ProjectionCheckpoint, ProjectionDatabase, ProjectionStore } from './store.ts'
 import type { Tail } from './tail.ts'
@@ -30,6 +30,8 @@ export interface Owned<Tx> {
   readonly lag: Lag
   readonly incarnation: string
   position: Position
+  /** The id of the event there, where it is known. */
+  event: string | undefined
   built: boolean
   /** Until when the right holds, by the monotonic clock, unless it is renewed. */
   until: number
@@ -50,7 +52,7 @@ export async function openOwned<Tx>(settings: RunSettings<Tx>, term: Term, until
     throw new WaybillError('FENCED', `a newer owner has projection ${idText(projection)}; asking again`)
   }
   checkLog(projection, checkpoint, tail.log.id, head)
-  const { position, builtAt, problem } = checkpoint
+  const { position, event, builtAt, problem } = checkpoint
   const view = await openView(store, projection, checkpoint)
   const { keys, count } = await store.parkedKeys(projection)
   const parked = new ParkedKeys(keys, count, parkedLimit)
@@ -61,7 +63,8 @@ export async function openOwned<Tx>(settings: RunSettings<Tx>, term: Term, until
     position: String(position),
   })
   const lag = new Lag(clock, head.position)
-  return { term, target, lag, incarnation: head.incarnation, position, built: builtAt !== undefined, until, problem }
+  const { incarnation } = head
+  return { term, target, lag, incarnation, position, event, built: builtAt !== undefined, until, problem }
 }
 
 /** One that begins in the middle may be created, like any other, and may be full, unlike others. */
@@ -96,11 +99,24 @@ function checkLog(projection: Projection, checkpoint: ProjectionCheckpoint, id: 
   checkEnd(projection, position, head.position)
 }
 
+/** Its log was restored: its position is one of events that the log does not have. */
+export const AHEAD = 'CHECKPOINT_AHEAD'
+
 /** A log that ends before what was applied was restored to an earlier time. */
 export function checkEnd(projection: Projection, position: Position, end: Position): void {
   if (position <= end) return
   throw new WaybillError(
-    'CHECKPOINT_AHEAD',
+    AHEAD,
     `projection ${idText(projection)} has applied events up to ${position}, and the log ends at ${end}: its database was restored to an earlier time; restore the view with it, or project it anew under another version`,
+  )
+}
+
+/** A log that has another event where this one was applied was restored to an earlier time, and has been written to since. */
+export function checkSame<Tx>(projection: Projection, { position, event }: Owned<Tx>, before: LogPage['before']): void {
+  if (event === undefined || before === undefined || event === before) return
+  const found = before === null ? 'has no event there' : `has ${before} there`
+  throw new WaybillError(
+    AHEAD,
+    `projection ${idText(projection)} has applied event ${event} at ${position}, and the log ${found} by now: its database was restored to an earlier time; restore the view with it, or project it anew under another version`,
   )
 }

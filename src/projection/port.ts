@@ -9,6 +9,8 @@ export type Position = bigint
 /** One event of a log. The same number is always the same event, wherever it is stored by now. */
 export interface LogEvent {
   readonly position: Position
+  /** Given with the event. A log restored to an earlier time gives a number again, to an event of another id. */
+  readonly id: string
   /** Events of one key come in the order in which their writers held the key's lock. */
   readonly key: string | undefined
   readonly type: string
@@ -40,6 +42,11 @@ export interface LogPage {
   readonly upTo: Position
   /** Who keeps the rest back, the longest first seen; `undefined`: nobody. */
   readonly heldBy: HeldBy | undefined
+  /**
+   * The id of the event at `after`, as it was when these were read; `null`: there is none. A reader that has read another
+   * one there has read a log that was restored since. `undefined`: it was trimmed, or not looked for.
+   */
+  readonly before?: string | null | undefined
 }
 
 /** Where a log begins and ends at present. */
@@ -107,6 +114,8 @@ export interface Checkpoint extends ProjectionId {
   readonly log: string
   readonly incarnation: string
   readonly position: Position
+  /** The id of the event at `position`; `undefined`: not known. */
+  readonly event?: string | undefined
   /** Of the term under which it may be moved. */
   readonly epoch: string
   readonly updatedAt: Date
@@ -124,8 +133,18 @@ export interface CheckpointStore<Tx = unknown> {
     epoch: string,
     start: Position,
   ): Promise<Checkpoint | undefined>
-  /** Moves it, in the transaction of the changes, before them. `false`: epoch or position are not the caller's. */
-  advance(tx: Tx, projection: ProjectionId, epoch: string, from: Position, to: Position): Promise<boolean>
+  /**
+   * Moves it, in the transaction of the changes, before them. `event`: the id of the event at `to`, where it is known.
+   * `false`: epoch or position are not the caller's.
+   */
+  advance(
+    tx: Tx,
+    projection: ProjectionId,
+    epoch: string,
+    from: Position,
+    to: Position,
+    event?: string | undefined,
+  ): Promise<boolean>
   load(projection: ProjectionId): Promise<Checkpoint | undefined>
   /** All of a log, the furthest behind first: nothing they have not read may be trimmed. */
   list(log?: string): Promise<readonly Checkpoint[]>

@@ -12,7 +12,9 @@ import { idText, type Projection, type Reaction } from './definition.ts'
 import type { LogEvent } from './port.ts'
 
 /** An event that a projection has a handler for, and what that handler needs. */
-export interface Prepared extends Omit<LogEvent, 'unreadable' | 'recordedAt'> {
+export interface Prepared extends Omit<LogEvent, 'id' | 'unreadable' | 'recordedAt'> {
+  /** Of those that were read from a log. */
+  readonly id: string | undefined
   readonly reaction: Reaction | undefined
   /** As the handler gets it. */
   typed: Message | undefined
@@ -45,10 +47,12 @@ const AT_ONCE = 100
 /** Those of these events that the projection has a handler for, decoded. One that cannot be read fails alone. */
 export async function prepare(
   projection: Projection,
-  events: readonly Pick<LogEvent, 'position' | 'key' | 'type' | 'message' | 'unreadable'>[],
+  events: readonly (Pick<LogEvent, 'position' | 'key' | 'type' | 'message' | 'unreadable'> & {
+    readonly id?: string
+  })[],
 ): Promise<readonly Prepared[]> {
   const prepared: Prepared[] = []
-  for (const { position, key, type, message, unreadable } of events) {
+  for (const { position, id, key, type, message, unreadable } of events) {
     const reaction = message === undefined ? undefined : projection.reactionTo(message)
     if (message !== undefined && reaction === undefined) continue
     // Of what cannot be read at all the type alone is known.
@@ -56,7 +60,7 @@ export async function prepare(
     // One literal: spreading two would cost more than the rest of this loop.
     // biome-ignore format: a line for each would say no more
     const event: Prepared = {
-      position, key, type, message, reaction, typed: undefined, found: undefined,
+      position, id, key, type, message, reaction, typed: undefined, found: undefined,
       asks: reaction?.enrich !== undefined, since: undefined, failure: undefined,
     }
     prepared.push(event)

@@ -5,7 +5,7 @@ import { applyBatch } from './apply.ts'
 import { Batches } from './batches.ts'
 import { idText, type Projection } from './definition.ts'
 import type { ProjectionLag } from './lag.ts'
-import { checkEnd, type Owned, openOwned, type RunSettings } from './owned.ts'
+import { AHEAD, checkEnd, checkSame, type Owned, openOwned, type RunSettings } from './owned.ts'
 import { ParkedTries } from './parked-tries.ts'
 import type { HeldBy, Position } from './port.ts'
 import { Enricher } from './prepare.ts'
@@ -147,12 +147,15 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
         return true
       }
       await this.#tell(owned, errorSummary(error), owned.built).catch(() => {})
+      // Its position says nothing any more, to those who wait here either.
+      if (error instanceof WaybillError && error.code === AHEAD) this.#lose(owned)
       throw error
     }
   }
 
   async #applyNext(owned: Owned<Tx>, signal: AbortSignal): Promise<boolean> {
     const batch = await this.#batches.after(owned.position)
+    checkSame(this.projection, owned, batch.before)
     if (batch.upTo === batch.from) {
       await this.#caughtUp(owned, batch.heldBy)
       return false
@@ -173,9 +176,10 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
     const parked = owned.target.parked.count
     const { epoch } = owned.term
     const apply = () =>
-      applyBatch(owned.target, epoch, batch.events, [batch.from, batch.upTo], this.#failures >= STUBBORN)
+      applyBatch(owned.target, epoch, batch.events, [batch.from, batch.upTo, batch.last], this.#failures >= STUBBORN)
     await inSpanOf(this.projection, batch.events, apply)
     owned.position = batch.upTo
+    owned.event = batch.last
     owned.problem = undefined
     this.#batches.drop()
     this.condition.clear('held')
@@ -245,6 +249,8 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
       this.#owned = owned
       return owned
     } catch (error) {
+      const says = { problem: errorSummary(error), built: false }
+      await this.#settings.db.projections.tell(this.projection, term.epoch, says).catch(() => {})
       await this.#leadership.release(member, term).catch(() => {})
       throw error
     }

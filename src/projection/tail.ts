@@ -22,6 +22,8 @@ export class Tail extends Task {
   #page: LogPage | undefined
   #from: Position = 0n
   #upTo: Position | undefined
+  /** The id of the event at `#upTo`, as it was looked for last. */
+  #before: LogPage['before']
   #heldBy: HeldBy | undefined
   /** When to report again, by the monotonic clock; `undefined`: not reported yet. */
   #tellAt: number | undefined
@@ -47,7 +49,9 @@ export class Tail extends Task {
 
   /** Like `log.read`; without a query for those at the end, who are woken when there is more. */
   async read(after: Position): Promise<LogPage> {
-    if (this.started && this.#upTo === after) return { events: [], upTo: after, heldBy: this.#heldBy }
+    if (this.started && this.#upTo === after) {
+      return { events: [], upTo: after, heldBy: this.#heldBy, before: this.#before }
+    }
     const page = this.#page
     if (page !== undefined && after === this.#from && after !== this.#upTo) return page
     const read = await this.log.read(after, this.#limit)
@@ -58,6 +62,7 @@ export class Tail extends Task {
   #begin(at: Position, read: LogPage): void {
     this.#upTo = at
     this.#page = undefined
+    this.#before = read.before
     this.#heldBy = read.heldBy
     this.#asked.wake()
   }
@@ -73,6 +78,7 @@ export class Tail extends Task {
     this.#heldBy = page.heldBy
     this.#showHeld()
     if (page.upTo === from) {
+      this.#before = page.before
       await this.#rest(page.heldBy !== undefined, signal)
       return
     }
@@ -80,6 +86,7 @@ export class Tail extends Task {
     this.#page = page
     this.#from = from
     this.#upTo = page.upTo
+    this.#before = undefined
     for (const wake of this.#followers) wake()
   }
 
@@ -134,7 +141,7 @@ export class Tail extends Task {
   }
 
   protected override async ended(): Promise<void> {
-    this.#upTo = this.#page = this.#heldBy = undefined
+    this.#upTo = this.#page = this.#before = this.#heldBy = undefined
     this.#letGo()
     await this.#close()
   }

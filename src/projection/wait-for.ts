@@ -11,6 +11,7 @@ import {
 } from '../core/index.ts'
 import { Task } from '../flow/index.ts'
 import { idText } from './definition.ts'
+import { AHEAD } from './owned.ts'
 import type { LogToken, Position, ProjectionId } from './port.ts'
 import type { ProjectionDatabase, ProjectionLook, ProjectionStore } from './store.ts'
 
@@ -171,7 +172,8 @@ class Waiter {
       const failed = parked.find(({ error }) => error !== undefined)
       const reason = failed?.error ?? 'it waits behind an earlier event of its key'
       this.settle({ answer: 'parked', reason: `event ${(failed ?? parked[0]!).position}: ${reason}` })
-    } else if (checkpoint.position >= this.token.positions.at(-1)!) this.settle(REACHED)
+    } else if (checkpoint.problem?.includes(AHEAD)) this.settle({ answer: 'stalled', reason: checkpoint.problem })
+    else if (checkpoint.position >= this.token.positions.at(-1)!) this.settle(REACHED)
     else if (checkpoint.builtAt === undefined) this.settle(BUILDING)
   }
 }

@@ -108,10 +108,32 @@ const cases: readonly StoreCase<LogProbe>[] = [
   {
     name: 'an empty log has nothing, and begins at 0',
     async run({ log }) {
-      deepStrictEqual(await log.read(0n, 10), { events: [], upTo: 0n, heldBy: undefined })
+      const { events, upTo, heldBy } = await log.read(0n, 10)
+      deepStrictEqual({ events, upTo, heldBy }, { events: [], upTo: 0n, heldBy: undefined })
       const { position, trimmed, incarnation } = await log.head()
       deepStrictEqual([position, trimmed], [0n, 0n])
       ok(incarnation.length > 0)
+    },
+  },
+  {
+    name: 'a read tells which event is at the place it goes on from, wherever it is stored by now',
+    async run(probe) {
+      await probe.enqueue(1, 2)
+      const relay = new Relay({ from: probe.outbox, to: collector() })
+      const places = async () => {
+        const [one, two] = await probe.all()
+        ok(one!.id !== two!.id)
+        strictEqual((await probe.log.read(one!.position, 10)).before, one!.id)
+        strictEqual((await probe.log.read(two!.position, 10)).before, two!.id)
+        strictEqual((await probe.log.read(two!.position + 1n, 10)).before, null)
+        strictEqual((await probe.log.read(0n, 10)).before, undefined)
+        return [one!.id, two!.id]
+      }
+      const ids = await places()
+      await relay.runOnce()
+      await relay.stop()
+      await probe.outbox.admin.clean({ retention: 0 })
+      deepStrictEqual(await places(), ids)
     },
   },
   {

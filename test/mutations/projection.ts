@@ -3,11 +3,57 @@ import type { Mutation } from '../../scripts/mutations/mutation.ts'
 const SQL = 'src/postgres/sql.generated.ts'
 const projector = 'test/projection/projector.test.ts'
 const waiting = 'test/projection/wait-for.test.ts'
+const restored = 'test/projection/restored.test.ts'
 const broker = 'test/projection/broker.test.ts'
 const needs = ['postgres']
 
 /** Faults of projections: a view that is wrong and does not say so, and a reader who is told what is not true. */
 export const mutations: Mutation[] = [
+  {
+    name: 'rows that row-level security hides from the projector are passed over',
+    file: 'src/postgres/projection-view.ts',
+    find: "found?.['hides'] === true",
+    replace: "found?.['hides'] === null",
+    test: 'test/projection/views.test.ts',
+    expects: 'row-level security',
+    needs,
+  },
+  {
+    name: 'a log that was restored and has grown past the checkpoint is taken for the same',
+    file: 'src/projection/owned.ts',
+    find: 'before === undefined || event === before) return',
+    replace: 'before === undefined || event !== before || event === before) return',
+    test: restored,
+    expects: 'it has grown further',
+    needs,
+  },
+  {
+    name: 'the id of the event at a checkpoint is kept for another position',
+    file: 'src/postgres/projections.ts',
+    find: 'CASE WHEN projection.event_position = projection.position THEN projection.event_id END',
+    replace: 'projection.event_id',
+    test: restored,
+    expects: 'the same log is not taken for another',
+    needs,
+  },
+  {
+    name: 'a write to a restored log is taken for one that was applied',
+    file: 'src/projection/wait-for.ts',
+    find: 'checkpoint.problem?.includes(AHEAD)',
+    replace: 'checkpoint.problem?.includes(AHEAD) === null',
+    test: restored,
+    expects: 'is not taken for one that was applied',
+    needs,
+  },
+  {
+    name: 'a retry of parked events is not written down',
+    file: SQL,
+    find: "'retry', $4, $5, array_agg(position ORDER BY position) FROM due HAVING count(*) > 0",
+    replace: "'retry', $4, $5, array_agg(position ORDER BY position) FROM due HAVING count(*) < 0",
+    test: 'test/projection/refusals.test.ts',
+    expects: 'who, why, when and which is kept',
+    needs,
+  },
   {
     name: 'the checkpoint is moved by whoever has lost the right to it',
     file: SQL,
@@ -87,8 +133,8 @@ export const mutations: Mutation[] = [
   {
     name: 'the second half of a batch is passed over',
     file: 'src/projection/apply.ts',
-    find: 'await applyBatch(target, epoch, events.slice(half), [middle, to], stubborn)',
-    replace: 'await applyBatch(target, epoch, [], [middle, to], stubborn)',
+    find: 'await applyBatch(target, epoch, events.slice(half), [middle, to, last], stubborn)',
+    replace: 'await applyBatch(target, epoch, [], [middle, to, last], stubborn)',
     test: projector,
     expects: 'found by halving and parked alone',
     needs,

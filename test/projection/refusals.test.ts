@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { Reject } from '../../src/index.ts'
 import { ProjectionAdmin, recentlyWritten } from '../../src/projection/index.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { describeWith } from '../support/services.ts'
-import { created, ListLog, orders, type World, world } from './support.ts'
+import { changed, created, ListLog, orders, type World, world } from './support.ts'
 
 describeWith(['postgres'], 'projections that must not run', () => {
   let at: World
@@ -35,6 +36,58 @@ describeWith(['postgres'], 'projections that must not run', () => {
     await expect(at.projector(log, [other]).runOnce()).rejects.toMatchObject({ code: 'VIEW_NOT_EMPTY' })
     await at.pool.query('DROP TABLE order_list_view')
     await expect(again()).rejects.toMatchObject({ code: 'NO_VIEW' })
+  })
+
+  test('retry and skip of what is parked: who, why, when and which is kept; a try is made at once; others are left alone', async () => {
+    const admin = new ProjectionAdmin({ store: at.db, log })
+    let broken = true
+    const failing = orders(
+      (id) => {
+        if (broken) throw new Reject(`no user ${id}`)
+        return id
+      },
+      { version: 2, table: 'failing' },
+    )
+    const id = { name: failing.name, version: failing.version }
+    log.append(changed('o1', 'paid'), created('o3'))
+    const clock = new FakeClock()
+    const parked = { backoff: { min: '10m', max: '10m', jitter: 0 } } as const
+    const projector = at.projector(log, [failing], { clock, parked })
+    await projector.runOnce()
+    const positions = async () => (await admin.parked({ projection: id })).map(({ position }) => position)
+    expect(await positions()).toEqual([1n, 2n, 3n, 4n])
+    const who = { by: 'ann', note: 'the user exists now' }
+    for (const wrong of [{ by: '', note: 'x' }, { by: 'ann', note: '' }, undefined as never]) {
+      await expect(admin.retry(id, [1n], wrong)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+      await expect(admin.skip(id, [1n], wrong)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    }
+    expect(await admin.history(id)).toEqual([])
+    broken = false
+    // Number 3 waits behind number 1; number 99 is not parked; and version 1 has none at all.
+    expect(await admin.retry(id, [3n, 1n, 99n], who)).toEqual([1n, 3n])
+    expect(await admin.retry(id, [99n], who)).toEqual([])
+    expect(await admin.retry({ ...id, version: 1 }, [1n], who)).toEqual([])
+    const entry = { ...id, action: 'retry', ...who, positions: [1n, 3n], at: expect.any(Date) }
+    expect(await admin.history(id)).toEqual([entry])
+    expect(await admin.history({ ...id, version: 1 })).toEqual([])
+    expect((await admin.parked({ projection: id })).map(({ nextAt }) => nextAt !== undefined)).toEqual([
+      ...[true, true, false, true],
+    ])
+    await clock.advance(1000)
+    await projector.runOnce()
+    // What nobody asked for waits for its own time.
+    expect(await positions()).toEqual([2n, 4n])
+    expect(await at.rows('failing')).toMatchObject([{ order_id: 'o1', status: 'paid' }])
+    expect(await admin.skip(id, [2n, 1n], { by: 'bob', note: 'a test order' })).toEqual([2n])
+    expect(await positions()).toEqual([4n])
+    const [skipped, retried] = await admin.history(id)
+    expect([skipped, retried]).toEqual([
+      { ...id, action: 'skip', by: 'bob', note: 'a test order', positions: [2n], at: expect.any(Date) },
+      entry,
+    ])
+    const { rows } = await at.pool.query('SELECT clock_timestamp() AS now')
+    expect(Math.abs(rows[0].now - retried!.at.getTime())).toBeLessThan(600_000)
+    expect(skipped!.at >= retried!.at).toBe(true)
   })
 
   test('one that was retired runs no more, and the log may be trimmed past it', async () => {

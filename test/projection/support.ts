@@ -41,7 +41,7 @@ export class ListLog implements Log {
     const positions = messages.map((message) => {
       const position = this.next++
       const raw = encodeData(message)
-      const about = { position, key: raw.key, type: raw.type, recordedAt: new Date() }
+      const about = { position, id: message.id, key: raw.key, type: raw.type, recordedAt: new Date() }
       this.events.push({ ...about, message: raw, unreadable: undefined })
       return position
     })
