@@ -7,9 +7,9 @@ export function way(): string {
     900,
     330,
     [
-      { x: 10, y: 40, width: 200, height: 150, lines: ['your transaction'], kind: 'group' },
-      { x: 22, y: 72, width: 176, lines: ['business write'] },
-      { x: 22, y: 130, width: 176, lines: ['outbox.enqueue(tx)'] },
+      { x: 2, y: 40, width: 196, height: 150, lines: ['your transaction'], kind: 'group' },
+      { x: 12, y: 72, width: 176, lines: ['business write'] },
+      { x: 12, y: 130, width: 176, lines: ['outbox.enqueue(tx)'] },
       { x: 260, y: 92, width: 90, height: 60, lines: ['outbox', 'a table'] },
       { x: 390, y: 92, width: 90, height: 60, lines: ['relay', 'in order'] },
       { x: 520, y: 92, width: 100, height: 60, lines: ['broker', 'yours'] },
@@ -22,7 +22,7 @@ export function way(): string {
       { x: 700, y: 240, width: 170, height: 60, lines: ['sagas', 'steps and their undo'] },
     ],
     [
-      { points: '210,122 260,122', label: 'COMMIT', at: [235, 112] },
+      { points: '198,122 260,122', label: 'COMMIT', at: [229, 112] },
       { points: '350,122 390,122' },
       { points: '480,122 520,122' },
       { points: '620,122 670,122' },

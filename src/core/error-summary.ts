@@ -1,4 +1,4 @@
-import { WaybillError, withoutCode } from './errors.ts'
+import { isVerdict, WaybillError, withoutCode } from './errors.ts'
 import { causesOf, firstOf } from './thrown.ts'
 
 /** Longest error text that is stored with a message or logged. */
@@ -65,7 +65,8 @@ function redacted(error: Error): string {
     .replace(NAMED_SECRET, '$1…')
     .trim()
   // Our own errors quote names and attributes, never data; but the text of a Reject is the user's.
-  return error instanceof WaybillError ? withoutJson(line) : withoutQuotes(withoutBraces(line), cut)
+  if (!(error instanceof WaybillError)) return withoutQuotes(withoutBraces(line), cut)
+  return isVerdict(error) ? withoutJson(line, ANY_LONG) : withoutJson(line, QUOTED)
 }
 
 /** Everything up to its last @ is taken for user and password: people do not always encode the /, ? and # in a password. */
@@ -85,9 +86,14 @@ function withoutBraces(line: string): string {
   return at < 0 ? line : `${line.slice(0, at)}…`
 }
 
-function withoutJson(line: string): string {
+/** Quotes in pairs, so that the advice behind a quoted name is kept; and a long text behind any quote, closing ones too. */
+const QUOTED = /"((?:[^"\\]|\\.|\\$)*)("|$)/g
+const ANY_LONG = /"([^"]{65,})("|$)/g
+
+function withoutJson(line: string, quoted: RegExp): string {
   const at = line.search(/[[{] ?["'[{]/)
-  return (at < 0 ? line : `${line.slice(0, at)}…`).replace(/"[^"]{65,}("|$)/g, '"…"')
+  const kept = at < 0 ? line : `${line.slice(0, at)}…`
+  return kept.replace(quoted, (all, inner: string) => (inner.length > 64 ? '"…"' : all))
 }
 
 /** What PostgreSQL quotes after these is the name of something in the schema. */

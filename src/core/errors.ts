@@ -20,6 +20,11 @@ export class WaybillError extends Error {
 /** Thrown on purpose: the text is the handler's own, and the name of the class says the rest. */
 const VERDICTS: ReadonlySet<string> = new Set(['REJECTED', 'RETRY_LATER', 'UNAVAILABLE'])
 
+/** Its text may be a handler's own. */
+export function isVerdict({ code }: WaybillError): boolean {
+  return VERDICTS.has(code)
+}
+
 function withCode(message: string, code: string): string {
   return VERDICTS.has(code) || message.endsWith(endingOf(code)) ? message : message + endingOf(code)
 }

@@ -7,6 +7,8 @@ export type LogFields = Readonly<Record<string, string | number | boolean>>
 /** Ids and types come from other people's messages: a long one must not fill the log. */
 const MAX_TEXT = 200
 const MAX_REASON = 600
+/** Our own sentences, whose end says what to do. */
+const OUR_TEXTS: ReadonlySet<string> = new Set(['reason', 'message'])
 const MAX_FRAMES = 10
 const MAX_STACK = 2000
 
@@ -33,7 +35,7 @@ export function fieldsOf(event: object): LogFields {
     if (value === undefined) continue
     // Also when it is a text: somebody threw it, and it may be the data.
     if (name === 'error' || (name === 'reason' && typeof value !== 'string')) addError(fields, name, value)
-    else if (typeof value === 'string') fields[name] = plainText(value, name === 'reason' ? MAX_REASON : MAX_TEXT)
+    else if (typeof value === 'string') fields[name] = plainText(value, OUR_TEXTS.has(name) ? MAX_REASON : MAX_TEXT)
     else if (typeof value === 'number') fields[TIMES[name] ?? name] = Math.round(value * 1000) / 1000
     else if (typeof value === 'boolean') fields[name] = value
   }

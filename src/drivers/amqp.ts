@@ -287,7 +287,7 @@ export class ReconnectingAmqp {
       this.#failures = lived > backoff(this.#failures + 1) ? 1 : this.#failures + 1
       const after = backoff(this.#failures)
       this.#notBefore = clock.monotonic() + after
-      const why = error === undefined ? 'it was closed' : serverSaid(error)
+      const why = error === undefined ? 'it was closed without a reason' : serverSaid(error)
       lost.abort(new Unavailable(`the connection to RabbitMQ is lost: ${why}`, { cause: error, after }))
     }
     onEnd(connection, ended)

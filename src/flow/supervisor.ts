@@ -163,7 +163,9 @@ export abstract class Parent<Round = unknown> extends Worker<Round> {
       this.#children.set(member, new Child(member, onFailure))
     this.#signal = undefined
     this.#broken = new AbortController()
-    if (errors.length > 0) throw new AggregateError(errors, `${errors.length} of ${count} could not be stopped cleanly`)
+    if (errors.length === 0) return
+    const text = `${errors.length} of ${count} could not be stopped cleanly: ${errorSummary(errors[0])}`
+    throw new AggregateError(errors, text)
   }
 
   /** One whose stop hangs keeps nobody else from being stopped. */

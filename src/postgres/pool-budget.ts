@@ -57,7 +57,7 @@ export class PoolBudget {
     const others = this.#others(kept.group)
     const needed = kept.count + SPARE + others.reduce((sum, { count }) => sum + count, 0)
     const uses = [kept, ...others].map(({ what }) => what)
-    if (size !== undefined && size < needed) throw this.#tooSmall(`has ${size} connections`, needed, uses)
+    if (size !== undefined && size < needed) throw this.#tooSmall(`has ${connections(size)}`, needed, uses)
     if (size === undefined) await this.#find(kept.count + SPARE, needed, uses)
     this.#kept.set(member, kept)
   }
@@ -83,7 +83,7 @@ export class PoolBudget {
     } catch (error) {
       // Without one the server may be away, which is waited for; so it is with an error that says more.
       if (open.length === 0 || !(error instanceof Unavailable)) throw error
-      throw this.#tooSmall(`gave ${open.length} connections within ${TAKE_WITHIN / 1000} s`, needed, uses)
+      throw this.#tooSmall(`gave ${connections(open.length)} within ${TAKE_WITHIN / 1000} s`, needed, uses)
     } finally {
       await Promise.all(open.map((connection) => connection.release()))
     }
@@ -91,9 +91,13 @@ export class PoolBudget {
 
   #tooSmall(has: string, needed: number, uses: readonly string[]): WaybillError {
     const why = [...uses, `${SPARE} for everything else`].join('; ')
-    const text = `${this.#db.poolName} ${has}, and ${needed} are needed: ${why}. Give it max: ${needed} or more, or the relay a pool of its own`
+    const text = `${this.#db.poolName} ${has}, and ${needed} are needed: ${why}. Give it max: ${needed} or more, or use a second pool`
     return new WaybillError('POOL_TOO_SMALL', text)
   }
+}
+
+function connections(count: number): string {
+  return count === 1 ? '1 connection' : `${count} connections`
 }
 
 const budgets = new WeakMap<object, PoolBudget>()

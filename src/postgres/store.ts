@@ -90,20 +90,26 @@ export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> implements St
   /** Only where they were asked for: every table is one more to migrate. */
   get sagas(): PostgresSagas<Tx> {
     if (this.#sagas !== undefined) return this.#sagas
-    throw new WaybillError('INVALID_OPTION', 'there are no tables for sagas; give postgres({ pool, sagas: true })')
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'there are no tables for sagas; give postgres({ pool, sagas: true }), and run migrate()',
+    )
   }
 
   /** Only where they were asked for, as sagas. */
   get projections(): PostgresProjections<Tx> {
     if (this.#projections !== undefined) return this.#projections
-    const text = 'there are no tables for projections; give postgres({ pool, projections: true })'
+    const text = 'there are no tables for projections; give postgres({ pool, projections: true }), and run migrate()'
     throw new WaybillError('INVALID_OPTION', text)
   }
 
   /** What was run and undone here for the sagas of others. Only where it was asked for. */
   get barriers(): PostgresBarriers<Tx> {
     if (this.#barriers !== undefined) return this.#barriers
-    throw new WaybillError('INVALID_OPTION', 'there is no table for barriers; give postgres({ pool, barrier: true })')
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'there is no table for barriers; give postgres({ pool, barrier: true }), and run migrate()',
+    )
   }
 
   /**
@@ -141,7 +147,8 @@ export class Postgres<Tx = unknown> extends PostgresUnitOfWork<Tx> implements St
     if (scope === 'outbox') return this.outbox.leadership
     const place = ofScope(this.outbox.names.table, scope)
     if (this.#scopes) return new PostgresLeadership(this.database, place)
-    const text = `leadership: ${describe(scope)} needs tables; give postgres({ pool, leadership: true }), and run migrate()`
+    const option = scope.startsWith('projection/') ? 'projections' : 'leadership'
+    const text = `${describe(scope)} needs tables to have one owner; give postgres({ pool, ${option}: true }), and run migrate()`
     throw new WaybillError('INVALID_OPTION', text)
   }
 

@@ -177,7 +177,7 @@ export class IdleNotifier {
     this.#failures++
     this.#retryAt = this.#options.clock.monotonic() + this.#pause(this.#failures)
     if (this.#failures === 1) {
-      const text = 'the relay cannot be woken and polls, until it is up again'
+      const text = 'new events are found by polling, until it is up again'
       const message = `${this.#options.names.table.text}: the idle flag is down (${errorSummary(error)}); ${text}`
       telemetry.warning.publish({ where: 'relay', message })
     }

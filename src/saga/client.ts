@@ -235,7 +235,7 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     const record = await this.#atLast(id)
     if (record?.type !== this.#saga.name) throw unknown(id)
     if (isOver(record) || record.held !== undefined) return outcome(record, undefined) as Results
-    throw new SagaError('SAGA_TIMEOUT', `saga ${id} has not ended in time; it goes on`, record)
+    throw notInTime(record, this.#clock.now())
   }
 
   /** What is stored when the time is up. A store that does not answer keeps nobody any longer. */
@@ -256,11 +256,34 @@ function outcome(state: SagaState, error: unknown): unknown {
   if (held !== undefined) throw new SagaError('SAGA_HELD', `saga ${id} waits for a person: ${held}`, state)
   if (status === 'completed') return resultsOf(state)
   const reason = state.error ?? 'no reason was written down'
-  if (status === 'failed') throw new SagaError('SAGA_FAILED', `saga ${id} could not be undone: ${reason}`, state)
+  if (status === 'failed') throw new SagaError('SAGA_FAILED', `saga ${id} could not be undone: ${lastOf(state)}`, state)
   const refused = steps.find((step) => step.status === 'failed' && step.error?.startsWith('Reject'))
   if (error instanceof Error) throw error
   if (refused !== undefined) throw new Reject(refused.error!.replace(/^Reject \[REJECTED\]: /, ''))
   throw new SagaError('SAGA_COMPENSATED', `saga ${id} was undone: ${reason}`, state)
+}
+
+/** Which undo gave up, and what was to be undone for. */
+function lastOf({ steps, error = 'no reason was written down' }: SagaState): string {
+  const undo = steps.find((step) => step.status === 'compensation_failed')
+  return undo === undefined
+    ? error
+    : `the undo of ${undo.name} gave up (${undo.error}); it was to be undone for ${error}`
+}
+
+/** The time of a caller is up: says what the saga waits for, as far as it is written down. */
+function notInTime(record: SagaRecord, now: number): SagaError {
+  const { id, runner, wakeAt, steps } = record
+  const failing = steps.find(
+    ({ status, error }) => error !== undefined && (status === 'unknown' || status === 'compensating'),
+  )
+  const why =
+    failing !== undefined
+      ? `: its step ${failing.name} is ${failing.status} (${failing.error})`
+      : runner === undefined && wakeAt !== undefined && wakeAt.getTime() <= now
+        ? ' when a runner takes it: is a SagaRunner started that has its definition?'
+        : ''
+  return new SagaError('SAGA_TIMEOUT', `saga ${id} has not ended in time; it goes on${why}`, record)
 }
 
 export function unknownDefinition(id: string, definition: string): WaybillError {

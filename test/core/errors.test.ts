@@ -176,6 +176,25 @@ describe('the summary of an error', () => {
     ['a short object', new Error('refused {"card":"4111"}'), 'Error: refused …'],
     ['a list', new Error('refused [4111]'), 'Error: refused …'],
     ['a Reject with an object', new Reject('refused {"card":"4111"}'), 'Reject [REJECTED]: refused …'],
+    [
+      'what one of ours advises behind a name',
+      new WaybillError(
+        'UNROUTABLE',
+        `no queue takes "order.placed" in exchange "shop": bind one, ${'or '.repeat(25)}declare it`,
+      ),
+      `WaybillError [UNROUTABLE]: no queue takes "order.placed" in exchange "shop": bind one, ${'or '.repeat(25)}declare it`,
+    ],
+    [
+      'a long name in one of ours',
+      new WaybillError('X', `no "${'4111'.repeat(20)}" here`),
+      'WaybillError [X]: no "…" here',
+    ],
+    [
+      'a long name that holds quotes',
+      new WaybillError('X', `no ${JSON.stringify(`a"${'4111'.repeat(20)}`)} here`),
+      'WaybillError [X]: no "…" here',
+    ],
+    ['quotes in a Reject', new Reject(`a "b" ${'4111'.repeat(20)}`), 'Reject [REJECTED]: a "b"…"'],
     ['a short quoted word', new Error('refused "4111" twice'), 'Error: refused "…" twice'],
     ['a word in single quotes', new Error("refused '4111' twice"), 'Error: refused "…" twice'],
     ['quotes in quotes', new Error('no uuid: "a"4111 secret"b"'), 'Error: no uuid: "…"'],

@@ -157,6 +157,14 @@ export const mutations: Mutation[] = [
     expects: 'invalid data is permanent',
   },
   {
+    name: 'the advice behind a quoted name is taken for what it quotes',
+    file: 'src/core/error-summary.ts',
+    find: ': withoutJson(line, QUOTED)',
+    replace: ': withoutJson(line, ANY_LONG)',
+    test: 'test/core/errors.test.ts',
+    expects: 'advises behind a name',
+  },
+  {
     name: 'a driver may repeat a value in the summary of its error',
     file: 'src/core/error-summary.ts',
     find: 'withoutQuotes(withoutBraces(line), cut)',

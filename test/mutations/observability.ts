@@ -11,6 +11,14 @@ export const mutations: Mutation[] = [
     expects: 'never shown as it is: an error that quotes',
   },
   {
+    name: 'a warning is cut off before it says what to do',
+    file: 'src/core/log-line.ts',
+    find: "new Set(['reason', 'message'])",
+    replace: "new Set(['reason'])",
+    test: 'test/observability/logging.test.ts',
+    expects: 'not cut off',
+  },
+  {
     name: 'a thrown text is logged as it is',
     file: 'src/core/log-line.ts',
     find: "if (name === 'error' || (name === 'reason' && typeof value !== 'string'))",

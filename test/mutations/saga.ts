@@ -177,6 +177,14 @@ export const mutations: Mutation[] = [
     expects: 'takes over what another left behind',
   },
   {
+    name: 'who waited in vain is not told which step fails',
+    file: 'src/saga/client.ts',
+    find: 'failing !== undefined\n',
+    replace: 'failing === null\n',
+    test: 'test/saga/runner.test.ts',
+    expects: 'says which step has failed',
+  },
+  {
     name: 'cancel goes by the version of the client',
     file: 'src/saga/client.ts',
     find: 'definition === this.#saga.definition ? this.#saga : this.#runner?.known(definition)',

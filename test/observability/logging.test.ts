@@ -183,6 +183,13 @@ describe('logTo', () => {
     expect(String(lines[0]?.fields['id']).length).toBe(200)
   })
 
+  test('a warning is not cut off before it says what to do', () => {
+    const lines = collect()
+    const message = `${'the pool has 1 connection '.repeat(10)}; give it max: 3`
+    telemetry.warning.publish({ where: 'sagas', message })
+    expect(lines[0]?.fields['message']).toBe(message)
+  })
+
   test('a logger whose promise rejects harms nobody', async () => {
     const unhandled: unknown[] = []
     const onUnhandled = (reason: unknown) => unhandled.push(reason)

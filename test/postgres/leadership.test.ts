@@ -38,6 +38,7 @@ describe('leadership of scopes', () => {
   test('a scope without tables says what to do; so does one that was not migrated', async () => {
     const without = postgres({ pool })
     expect(() => without.leadership('projection')).toThrow(/give postgres\(\{ pool, leadership: true \}\)/)
+    expect(() => without.leadership('projection/orders/1')).toThrow(/give postgres\(\{ pool, projections: true \}\)/)
     await without.migrate()
     const db = postgres({ pool, leadership: true })
     await expect(db.leadership('projection').members()).rejects.toMatchObject({ code: 'NOT_MIGRATED' })

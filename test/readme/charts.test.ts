@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { charts, drawn } from '../../scripts/pictures/charts.ts'
+import { chart, charts, drawn } from '../../scripts/pictures/charts.ts'
 
 /** Lines as the benchmarks print them, one that is shown and one that is not. */
 const LINES: Record<string, { shown: object[]; left: object[]; text: string[] }> = {
@@ -20,9 +20,14 @@ const LINES: Record<string, { shown: object[]; left: object[]; text: string[] }>
     text: ['Waybill: and an event', '3,100/s'],
   },
   growth: {
-    shown: [{ pending: '1m', rows: 1_000_000, 'events/s': 81_000 }],
+    shown: [
+      { pending: '10k', rows: 10_000, 'events/s': 83_000, 'against 10k': 1, rounds: 3 },
+      // With --quick it is no million.
+      { pending: '1m', rows: 100_000, 'events/s': 81_000, 'against 10k': 0.98, rounds: 3 },
+      { pending: '100000 dead first', rows: 110_000, 'events/s': 80_000, 'against 10k': 0.97, rounds: 3 },
+    ],
     left: [{ pending: '1m, drained', rows: 1_000_000, 'events/s': 84_000 }],
-    text: ['1,000,000', '81,000/s'],
+    text: ['10,000 pending', '83,000/s', '100,000 pending', '81,000/s', 'behind 100,000 dead', '80,000/s'],
   },
   latency: {
     shown: [{ 'events at': '100/s', 'p50 ms': 2.1, 'p99 ms': 4.5, 'max ms': 9, events: 2000 }],
@@ -73,6 +78,11 @@ describe('charts', () => {
     expect(svg).toContain('class="ours"')
     for (const part of text) expect(svg).toContain(`>${part}<`)
     expect(svg).not.toMatch(/NaN|undefined|Infinity/)
+  })
+
+  test('one whose figures nobody has measured is left out', () => {
+    expect(chart('relay')).toContain('</svg>')
+    expect(chart('growth', () => '/no/such/file.json')).toBeUndefined()
   })
 
   test('figures of which nothing can be shown are refused', () => {

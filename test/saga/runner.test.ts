@@ -79,8 +79,21 @@ describe('run', () => {
     const runner = await started(one)
     const error = await world.soon(client(runner, one).run({}, { timeout: '30s' })).catch((thrown) => thrown)
     expect(error).toMatchObject({ code: 'SAGA_TIMEOUT', status: 'running' })
+    expect(error.message).toMatch(/has not ended in time; it goes on \[SAGA_TIMEOUT\]$/)
     work.resolve(5)
     expect(await world.soon(client(runner, one).result(error.sagaId))).toEqual({ only: 5 })
+  })
+
+  test('says which step has failed when the time is up, and that no runner has it', async () => {
+    const one = saga('broken', { version: 1 }).step('only', () => {
+      throw new TypeError('x is not a function')
+    })
+    const none = world.runner([one])
+    const waiting = world.soon(client(none, one).run({}, { id: 'mine', timeout: '5s' }))
+    await expect(waiting).rejects.toThrow('it goes on when a runner takes it: is a SagaRunner started')
+    const runner = await started(one)
+    const failing = world.soon(client(runner, one).result('mine', { timeout: '30s' }))
+    await expect(failing).rejects.toThrow('it goes on: its step only is unknown (TypeError: x is not a function)')
   })
 
   test('the signal of the caller stops the waiting, and undoes nothing', async () => {
@@ -380,8 +393,11 @@ describe('undo', () => {
       throw new Error('the refund service is broken')
     })
     const runner = await started(one)
-    const running = client(runner, one).run({}, { timeout: '3h' })
-    await expect(world.soon(running)).rejects.toMatchObject({ code: 'SAGA_FAILED' })
+    const error = await world.soon(client(runner, one).run({}, { timeout: '3h' })).catch((thrown) => thrown)
+    expect(error).toMatchObject({ code: 'SAGA_FAILED' })
+    expect(error.message).toContain(
+      'the undo of second gave up (Error: the refund service is broken); it was to be undone for third',
+    )
     expect(log).toEqual(['first', 'second', 'undo first'])
     const [found] = await client(runner, one).find({ attention: true })
     expect(await world.steps(found!.id)).toEqual({

@@ -160,7 +160,7 @@ export class Sender {
     const to = `${describe(routingKey)} in exchange ${describe(exchange)}`
     if (entry.returned !== undefined) {
       const { replyCode: code, replyText } = entry.returned.fields
-      const text = `no queue takes ${to}: ${replyText} (${code}); bind one, declare it, or say what that means with the publisher's option unroutable`
+      const text = `no queue takes ${to}: ${replyText} (${code}); bind one, declare it, or set the publisher's option unroutable`
       entry.settle({ kind: 'unroutable', error: new WaybillError('UNROUTABLE', text) })
     } else if (!error) entry.settle(OK)
     else if ((error as Error).message === 'message nacked') {

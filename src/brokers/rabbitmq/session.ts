@@ -97,7 +97,7 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
       unsendable: (waiting, error) => this.#cannotBeCopied(waiting, error),
     })
     onEnd(channel, (error) => {
-      const why = error === undefined ? 'it was closed' : serverSaid(error)
+      const why = error === undefined ? 'the server gave no reason' : serverSaid(error)
       this.#lose(open.lost.aborted ? open.lost.reason : channelLost(why, error))
     })
     this.#forgetConnection = onAbort(open.lost, () => this.#lose(open.lost.reason))
