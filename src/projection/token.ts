@@ -3,14 +3,18 @@ import type { LogToken, Position } from './port.ts'
 
 /** The header, and the cookie, that carry a token. */
 export const TOKEN_HEADER = 'waybill-token'
-/** A cookie holds 4 KB. Of more ranges than this the highest are kept: they decide when the view is there. */
+/**
+ * A cookie holds 4 KB. Of more ranges or positions than these the highest are kept, because they decide when the view is
+ * there. Whether one of the others is parked is then not known.
+ */
 const MAX_RANGES = 64
+const MAX_POSITIONS = 10_000
 const MAX_LENGTH = 4000
 
 /** A token as text, for a header or a cookie. */
 export function tokenText({ log, incarnation = '', positions }: LogToken): string {
   const ranges: [Position, Position][] = []
-  for (const position of positions) {
+  for (const position of positions.slice(-MAX_POSITIONS)) {
     const last = ranges.at(-1)
     // An event that was enqueued twice has one number.
     if (last !== undefined && position <= last[1] + 1n) last[1] = position
@@ -33,7 +37,7 @@ export function tokenOf(text: string): LogToken {
     // The last one decides when a view has them all.
     if (to < from || from <= (positions.at(-1) ?? -1n) || to > MAX_POSITION) throw invalid(text)
     // A forged range must not fill the memory.
-    if (to - from > 10_000n || positions.length > 10_000) throw invalid(text)
+    if (to - from >= MAX_POSITIONS || positions.length + Number(to - from) >= MAX_POSITIONS) throw invalid(text)
     for (let position = from; position <= to; position++) positions.push(position)
   }
   const incarnation = match[2] === '' ? undefined : decoded(match[2]!)

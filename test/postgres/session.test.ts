@@ -94,7 +94,7 @@ describe.each(READERS)('a session of a relay that reads as %s', (reader) => {
     await flagIsUp()
     await t.pool.query(`SELECT pg_terminate_backend(pid) FROM (${FLAGS}) AS flags`)
     const warning = await telemetry.next('warning', ({ message }) => message.includes('idle flag'), 30_000)
-    expect(warning.message).toContain('polls')
+    expect(warning.message).toContain('found by polling')
     await flagIsUp()
     await t.enqueue(at(1))
     await t.sink.arrived(1)

@@ -223,6 +223,12 @@ describeWith(['postgres'], 'reading one’s own writes', () => {
     // An event that was enqueued twice in one batch has one number.
     expect(tokenOf(tokenText({ log: 'outbox', positions: [3n, 3n, 4n] })).positions).toEqual([3n, 4n])
     expect(tokenFrom({ [TOKEN_HEADER]: tokenText(token) })).toEqual(token)
+    // However much was written, a token that was handed out is taken back, and has the highest number.
+    const many = Array.from({ length: 30_000 }, (_, i) => BigInt(i + 1))
+    expect(tokenFrom({ [TOKEN_HEADER]: tokenText({ log: 'outbox', positions: many }) })!.positions.at(-1)).toBe(30_000n)
+    const scattered = many.filter((position) => position % 3n === 0n)
+    const kept = tokenFrom({ [TOKEN_HEADER]: tokenText({ log: 'outbox', positions: scattered }) })!.positions
+    expect(kept).toEqual(scattered.slice(-64))
     expect(tokenFrom(new Headers({ cookie: `a=b; ${tokenCookie(token).split(';')[0]}` }))).toEqual(token)
     expect(tokenFrom({})).toBeUndefined()
     for (const forged of [

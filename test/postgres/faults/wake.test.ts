@@ -126,9 +126,9 @@ describe('going idle', { timeout: 600_000 }, () => {
     delays.sort((a, b) => a - b)
     const [half, most, all] = [0.5, 0.99, 1].map((share) => percentile(delays, share)) as [number, number, number]
     console.log(`going idle, ${races} races: p50 ${half.toFixed(1)} ms, p99 ${most.toFixed(1)}, max ${all.toFixed(1)}`)
-    // What is woken is there within milliseconds, unless the machine is busy: a poll would come after an hour.
+    // What is woken is there within milliseconds, and a poll would come after an hour. In tier test other files run beside it.
     expect(half).toBeLessThanOrEqual(scale({ test: 200, full: 50, torture: 50 }))
-    expect(most).toBeLessThanOrEqual(scale({ test: 5000, full: 1000, torture: 50 }))
+    expect(most).toBeLessThanOrEqual(scale({ test: 5000, full: 50, torture: 50 }))
   })
 
   test('while relays are busy writers tell nobody, and the first that finds one idle does', async () => {

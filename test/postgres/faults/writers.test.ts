@@ -147,8 +147,9 @@ describe('writers of all kinds', { timeout: limit }, () => {
     await until(() => t.journal.arrived() === count)
     const starts = t.journal.read().filter(({ what }) => what === 'start')
     const delays = starts.map(({ id, at }) => at - committed.get(id!)!).sort((a, b) => a - b)
-    // A machine that is busy is late now and then.
-    expect(delays[Math.floor(delays.length / 2)]).toBeLessThan(250)
+    // In tier test other tests run beside it, and a machine that is busy is late now and then.
+    const most = scale({ test: 0.5, full: 0.99, torture: 0.99 })
+    expect(delays[Math.floor(delays.length * most)]).toBeLessThan(250)
     await open.query('COMMIT')
     open.release()
     await until(() => t.journal.arrived() === count + 1)
