@@ -9,7 +9,7 @@ import {
 } from '../core/attributes.ts'
 import { encodedData, isJsonType, sameBytes, utf8 } from '../core/data.ts'
 import { Message, type RawMessage } from '../core/message.ts'
-import { base64 } from './structured.ts'
+import { base64, contentMode, STRUCTURED_TYPE, toStructured } from './structured.ts'
 
 /**
  * CloudEvents 1.0 in binary mode: attributes in headers, data as the body. The prefix is that of the protocol:
@@ -48,6 +48,15 @@ export function toBinary(message: Message, prefix = 'ce-', percent: boolean = pr
     headers[prefix + name] = value instanceof Uint8Array ? base64(value) : write(String(value))
   }
   return { headers, body }
+}
+
+/**
+ * Binary mode, but structured for an event whose data is itself an event: the content type of the data would say that all of
+ * it is that one, and whoever reads it would handle the inner event in place of this.
+ */
+export function toUnambiguous(message: Message, prefix?: string): BinaryMessage {
+  if (contentMode(message.datacontenttype) === 'binary') return toBinary(message, prefix)
+  return { headers: { [CONTENT_TYPE]: `${STRUCTURED_TYPE}; charset=utf-8` }, body: toStructured(message) }
 }
 
 /**
@@ -90,7 +99,7 @@ export function fromBinary(
       case NONE:
         break
       case 'specversion':
-        specversion = headerText(meaning, given, false)
+        specversion = headerText(meaning, given, percent)
         break
       case 'datacontenttype':
         if (contentType === undefined) datacontenttype = headerText(meaning, given, false)

@@ -302,7 +302,7 @@ function decode(
 
 function noWay(versions: readonly EventSchema[], target: EventSchema, message: Message): never {
   const known = versions.map((one) => one.version).join(', ')
-  const text = `${message}: no way leads from version ${message.version} to version ${target.version}. Known: ${known}`
+  const text = `${message}: no upcasters lead from version ${message.version} to version ${target.version}. Known: ${known}`
   throw new WaybillError('NO_VERSION', text)
 }
 

@@ -1,5 +1,5 @@
 /** First in, first out, at a constant cost however long it is. What was taken out is not kept alive. */
-export class Fifo<T extends object> {
+export class Fifo<T extends object | number> {
   #items: (T | undefined)[] = []
   #head = 0
 

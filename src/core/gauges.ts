@@ -52,6 +52,8 @@ export interface GaugeSource {
   readonly subject: GaugeSubject
   /** Whose numbers they are: the name of the table, or of the projection. */
   readonly of: string
+  /** In which store it is: those of one store and name report the same. Default: in one of its own. */
+  readonly store?: object
   /** What is known here at once, of this process alone. */
   local?(): readonly GaugeValue[]
   /**
@@ -59,8 +61,8 @@ export interface GaugeSource {
    * does. `undefined`: nobody knows, since the store cannot be reached. Where the store has to be asked, a promise.
    */
   leads(): boolean | undefined | Promise<boolean | undefined>
-  /** Asks the store. Cheap however much it holds: what cannot be counted quickly is estimated. */
-  read(): Promise<readonly GaugeValue[]>
+  /** Asks the store. It has `ms` milliseconds: what cannot be counted in that time is estimated. */
+  read(ms: number): Promise<readonly GaugeValue[]>
 }
 
 /** A worker, as far as those who look need to know it. */

@@ -55,4 +55,4 @@ export {
   traces,
 } from './trace.ts'
 export { aborted, isThenable, Notifier, onAbort, promiseOf, untilAborted, Wakeup, withDeadline } from './waiting.ts'
-export { withoutData } from './without-data.ts'
+export { withoutData, withoutText } from './without-data.ts'

@@ -28,13 +28,17 @@ const CONTROLS =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what no log should hold
   /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu
 
-/** An event as flat fields. Whatever is not a plain value is left out; errors become their summary. */
+/**
+ * An event as flat fields. Whatever is not a plain value is left out; errors become their summary, and `at`, where it was
+ * thrown. A `reason` that is a text is the summary of the event's error.
+ */
 export function fieldsOf(event: object): LogFields {
   const fields: Record<string, string | number | boolean> = {}
+  const summed = typeof (event as { reason?: unknown }).reason === 'string'
   for (const [name, value] of Object.entries(event)) {
     if (value === undefined) continue
     // Also when it is a text: somebody threw it, and it may be the data.
-    if (name === 'error' || (name === 'reason' && typeof value !== 'string')) addError(fields, name, value)
+    if (name === 'error' || (name === 'reason' && typeof value !== 'string')) addError(fields, name, value, summed)
     else if (typeof value === 'string') fields[name] = plainText(value, OUR_TEXTS.has(name) ? MAX_REASON : MAX_TEXT)
     else if (typeof value === 'number') fields[TIMES[name] ?? name] = Math.round(value * 1000) / 1000
     else if (typeof value === 'boolean') fields[name] = value
@@ -42,10 +46,45 @@ export function fieldsOf(event: object): LogFields {
   return fields
 }
 
-function addError(fields: Record<string, string | number | boolean>, name: string, error: unknown): void {
-  const [first, ...causes] = errorSummaries(error)
-  fields[name] = first!
-  if (causes.length > 0) fields['cause'] = causes.join(' < ')
+type FieldsSoFar = Record<string, string | number | boolean>
+
+function addError(fields: FieldsSoFar, name: string, error: unknown, summed: boolean): void {
+  if (!summed) {
+    const [first, ...causes] = errorSummaries(error)
+    fields[name] = first!
+    if (causes.length > 0) fields['cause'] = causes.join(' < ')
+  }
+  const at = placeOf(error)
+  if (at !== undefined) fields['at'] = at
+}
+
+/** This file, when it is not part of a bundle, tells our code from the user's. */
+const OURS = /^(.*[\\/])core[\\/]log-line\.[jt]s$/.exec(withoutScheme(import.meta.url))?.[1]
+
+/** The first place in the user's own code that the deepest error names: `/app/billing.ts:12:9`, and nothing of its text. */
+function placeOf(error: unknown): string | undefined {
+  for (const one of [...causesOf(error)].reverse()) {
+    const place = framesOf(one).map(placeIn).find(isTheirs)
+    // Its end says which line.
+    if (place !== undefined) return plainText(place.length > MAX_TEXT ? `…${place.slice(1 - MAX_TEXT)}` : place)
+  }
+  return undefined
+}
+
+/** Of `at bill (/app/billing.ts:12:9)` what stands in the brackets, of `at async /app/billing.ts:12:9` the last part. */
+function placeIn(frame: string): string {
+  const trimmed = frame.trim()
+  if (!trimmed.endsWith(')')) return withoutScheme(trimmed.replace(/^at (?:async )?/, ''))
+  return withoutScheme(trimmed.slice(trimmed.indexOf(' (') + 2, -1))
+}
+
+function isTheirs(place: string): boolean {
+  if (!/:\d+:\d+$/.test(place) || place.startsWith('node:')) return false
+  return !/[\\/]node_modules[\\/]/.test(place) && (OURS === undefined || !place.startsWith(OURS))
+}
+
+function withoutScheme(url: string): string {
+  return url.startsWith('file://') ? url.slice('file://'.length) : url
 }
 
 /** Where the deepest error of a chain was thrown: functions, files and lines, and nothing of its text. */

@@ -50,9 +50,13 @@ function suggestion(word: string, allowed: readonly string[]): string {
 }
 
 /** The candidate that is closest to `word`, if any is close enough to have been meant. */
-export function nearest<T extends string>(word: string, candidates: readonly T[]): T | undefined {
+export function nearest<T extends string>(
+  word: string,
+  candidates: readonly T[],
+  most = Math.max(2, Math.floor(word.length / 3)),
+): T | undefined {
   let best: T | undefined
-  let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1
+  let bestDistance = most + 1
   for (const candidate of candidates) {
     const distance = editDistance(word.toLowerCase(), candidate.toLowerCase(), bestDistance)
     if (distance < bestDistance) {
@@ -77,13 +81,21 @@ function editDistance(a: string, b: string, limit: number): number {
   return row[b.length]!
 }
 
+/** Everything up to its last @: people do not always encode the / in a password. */
+function withoutLogin(text: string): string {
+  const begin = text.indexOf('://')
+  const end = text.lastIndexOf('@')
+  return begin < 0 || end < begin ? text : `${text.slice(0, begin + 3)}…${text.slice(end)}`
+}
+
 /** What JSON leaves as it is, and what moves the cursor of a terminal or turns text round. */
 const UNSEEN = /[\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g
 
-/** A value as it may stand in an error: short, and never an object's content. */
+/** A value as it may stand in an error: short, never an object's content, and of a URL neither user nor password. */
 export function describe(value: unknown): string {
   if (typeof value === 'string') {
-    const short = value.length > 60 ? `${value.slice(0, 57)}...` : value
+    const shown = withoutLogin(value)
+    const short = shown.length > 60 ? `${shown.slice(0, 57)}...` : shown
     return JSON.stringify(short).replace(UNSEEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`)
   }
   if (value === null || value === undefined) return String(value)

@@ -46,7 +46,7 @@ const WITHIN = 10_000
 let stops: (() => void)[] | undefined
 let elsewhere = false
 
-/** Called when a worker starts: errors and warnings go to stderr until somebody gives a logger. */
+/** Called where a worker starts, and a store, a broker or a bus is made: until somebody gives a logger, errors and warnings go to stderr. */
 export function reportOnStderr(): void {
   if (elsewhere || stops !== undefined) return
   const limited = limit((line) => process.stderr.write(`${line}\n`))

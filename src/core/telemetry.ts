@@ -91,12 +91,14 @@ export interface TelemetryEvents {
     topic?: string | undefined
     table?: string | undefined
   }
-  /** A message is put aside for a person. `table`: it stands in this outbox. */
+  /** A message is put aside for a person. `table`: it stands in this outbox. `reason` is the summary of `error`. */
   'message.dead': {
     flow: string
     type: string
     id: string
     reason: string
+    /** What was thrown, where it was thrown in this process. */
+    error?: unknown
     attempt: number
     tenant: string | undefined
     topic?: string | undefined
@@ -224,7 +226,7 @@ export interface TelemetryEvents {
   /** A batch was applied, up to `position`: `count` events that it has handlers for, `parked` of them put aside. */
   'projection.applied': { projection: string; count: number; parked: number; position: string; took: number }
   /** An event cannot be applied: it is put aside, and later ones of its key wait behind it. */
-  'projection.parked': { projection: string; type: string; position: string; reason: string }
+  'projection.parked': { projection: string; type: string; position: string; reason: string; error: unknown }
   /** A parked event was applied, and its key goes on. */
   'projection.unparked': { projection: string; type: string; position: string; attempts: number }
   /** A projector's write changed nothing, because another has the projection by now. */
@@ -331,7 +333,7 @@ const names = {
 
 export const TELEMETRY_NAMES = Object.keys(names) as TelemetryName[]
 
-/** `telemetry['flow.paused'].subscribe(…)` */
+/** A channel for each event, by its name: `telemetry['flow.paused'].subscribe(…)`. Publishing to one without subscribers costs nothing. */
 export const telemetry = Object.fromEntries(TELEMETRY_NAMES.map((name) => [name, open(name)])) as {
   readonly [Name in TelemetryName]: TelemetryChannel<Name>
 }

@@ -49,7 +49,7 @@ export function causesOf(given: unknown): readonly Error[] {
 }
 
 /** A line of a stack that names a place. Lines of the message before it may hold anything. */
-const FRAME = /^ {4}at .*(?::\d+:\d+\)?|\(<anonymous>\)|\(native\))$/
+const FRAME = /^ {4}at .*(?::\d+:\d+\)?|\(<anonymous>\)|\(native\)|\(index \d+\))$/
 
 /** The lines of an error's stack that say where, without those that say what. */
 export function framesOf(error: Error): readonly string[] {
@@ -63,10 +63,11 @@ export function framesOf(error: Error): readonly string[] {
   return lines.slice(last + 1)
 }
 
-/** How long a try after this error is in vain, in milliseconds: what an Unavailable says. */
+/** How long a try after this error is in vain, in milliseconds: what an Unavailable says, or the answer to a webhook. */
 export function pauseAfter(error: unknown): number {
   for (const one of causesOf(error)) {
-    if (one instanceof Unavailable && typeof one.after === 'number' && one.after > 0) return one.after
+    const { after } = one as { after?: unknown }
+    if (one instanceof WaybillError && typeof after === 'number' && after > 0) return after
   }
   return 0
 }

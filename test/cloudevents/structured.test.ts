@@ -259,6 +259,10 @@ describe('binary mode', () => {
     expect(fromBinary(headersWith({ 'ce-subject': header }), '').subject).toBe(value)
   })
 
+  test.each(['"1.0"', '%31%2e0'])('the version is a header as any other: %s', (header) => {
+    expect(fromBinary(headersWith({ 'ce-specversion': header }), '').id).toBe('1')
+  })
+
   test('header names are matched in any case', () => {
     const headers = {
       'Content-Type': 'text/plain',

@@ -233,7 +233,7 @@ describe('decoding', () => {
     const newer = wire(Third({ orderId: 'o-1', currency: 'EUR', cents: 1 }))
     const error = thrown(() => Third.v(2).decode(newer))
     expect(error.code).toBe('NO_VERSION')
-    expect(error.message).toContain('no way leads from version 3 to version 2. Known: 1, 2, 3')
+    expect(error.message).toContain('no upcasters lead from version 3 to version 2. Known: 1, 2, 3')
     expect(classify(error)).toBe('permanent')
   })
 

@@ -1,5 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import { checkOptions, nearest, type OptionNames, oneOf, wholeNumber } from '../../src/core/index.ts'
+import {
+  checkOptions,
+  describe as describeValue,
+  nearest,
+  type OptionNames,
+  oneOf,
+  wholeNumber,
+} from '../../src/core/index.ts'
 import { thrown } from './thrown.ts'
 
 interface Options {
@@ -10,6 +17,16 @@ interface Options {
 }
 
 const ALLOWED: OptionNames<Options> = { concurrency: true, attempts: true, timeout: true, key: true }
+
+test('a URL in an error has neither user nor password, whatever is in them', () => {
+  expect(describeValue('redis://u:hunter2@h:6379/0')).toBe('"redis://…@h:6379/0"')
+  expect(describeValue(`amqp://u:${'hunter2/?#@'.repeat(9)}@h`)).toBe('"amqp://…@h"')
+  expect(describeValue('nats://h:4222')).toBe('"nats://h:4222"')
+  expect(describeValue('ann@example.com')).toBe('"ann@example.com"')
+  expect(() => checkOptions<Options>('nats', 'nats://u:hunter2@h' as Options, ALLOWED)).toThrow(
+    'nats: options must be an object, got "nats://…@h"',
+  )
+})
 
 describe('an unknown option', () => {
   test.each([

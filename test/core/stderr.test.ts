@@ -18,6 +18,16 @@ test('errors go to stderr until a logger is given, without payloads and escapes'
   expect(logged).toBe('')
 })
 
+test('a process without a worker is heard too: one with a store, one with a bus', async () => {
+  const [store, bus] = await Promise.all([stderrOf('store'), stderrOf('bus')])
+  expect(store).toMatch(/^waybill:warning where=afterCommit message="a hook failed: Reject \[REJECTED\]: card /)
+  expect(bus).toMatch(/^waybill:bus\.subscriber_failed type=card\.paid .*error="Reject \[REJECTED\]: card …/)
+})
+
+test.each(['rabbitmq', 'kafka', 'nats', 'redis'])('so is one that only publishes: %s', async (broker) => {
+  expect(await stderrOf(broker)).toMatch(/^waybill:warning where=\S+ message="not as it should be"/m)
+})
+
 test('a storm of errors is cut short, and how much was left out is told', () => {
   const lines: string[] = []
   let now = 0

@@ -11,7 +11,18 @@ import {
   RetryLater,
   Unavailable,
 } from '../../src/core/index.ts'
+import { framesOf } from '../../src/core/thrown.ts'
 import { HOSTILE, HOSTILE_REJECTS } from '../support/hostile.ts'
+
+test('a stack that goes through Promise.all is read from its beginning', async () => {
+  async function deep() {
+    await undefined
+    throw new Error('no')
+  }
+  const error = (await Promise.all([deep()]).catch((thrown) => thrown)) as Error
+  expect(error.stack).toContain('Promise.all (index 0)')
+  expect(framesOf(error)[0]).toContain('deep')
+})
 
 describe('what was thrown', () => {
   test.each(HOSTILE)('%s: becomes an Error that can be read', (_, make) => {
