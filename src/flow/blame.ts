@@ -85,13 +85,40 @@ export class Blame<D extends Delivery<Message>> {
       if (i < call.marked) window.cleared()
     })
     const down = this.#unsettled.closing ? undefined : downIn(outcomes)
-    if (down !== undefined && call.alone) {
+    if (down !== undefined && down.untried !== true && call.alone) {
       this.#failedAlone(run[0]!, down.error, began)
       return
     }
     const again = this.#unsettled.judge(run, outcomes, began)
-    if (down !== undefined) this.#inDoubt(call, down.error, again)
+    if (down?.untried === true) this.#noneTried(call, down.error, again)
+    else if (down !== undefined) this.#inDoubt(call, down.error, this.#triedOf(again, run, outcomes))
     if (this.undecided) this.#weigh(arrived > 0)
+  }
+
+  /** Nothing of a call was sent that did not arrive, since the destination is known to be away. None is to be compared with others. */
+  #noneTried(call: Call<D>, error: unknown, again: readonly D[]): void {
+    this.#asTheyWere(again)
+    if (this.#settings.window.failedTogether(call.generation)) this.#breaker.pause(error)
+  }
+
+  /** Those of them that were sent. The others are as they were before. */
+  #triedOf(again: readonly D[], run: readonly D[], outcomes: readonly Outcome[]): readonly D[] {
+    const untried = new Set(run.filter((_, i) => isUntried(outcomes[i]!)))
+    if (untried.size === 0) return again
+    const [tried, others]: [D[], D[]] = [[], []]
+    for (const ofKey of runsOf(again)) (untried.has(ofKey[0]) ? others : tried).push(...ofKey)
+    this.#asTheyWere(others)
+    return tried
+  }
+
+  #asTheyWere(deliveries: readonly D[]): void {
+    const { window } = this.#settings
+    const unmarked: D[] = []
+    for (const [first, ...behind] of runsOf(deliveries)) {
+      if (window.isMarked(first.message.id) && !this.#unsettled.closing) this.#keepMarked(first, behind)
+      else unmarked.push(first, ...behind)
+    }
+    this.#unsettled.putBack(unmarked)
   }
 
   /** It failed where others arrived, so it spends an attempt. `behind`: those of its key, which did not arrive either. */
@@ -201,8 +228,14 @@ export class Blame<D extends Delivery<Message>> {
   }
 }
 
+/** One that was sent, if there is one. */
 function downIn(outcomes: readonly Outcome[]): Extract<Outcome, { kind: 'down' }> | undefined {
-  return outcomes.find((outcome) => outcome.kind === 'down')
+  const down = outcomes.filter((outcome) => outcome.kind === 'down')
+  return down.find((outcome) => !isUntried(outcome)) ?? down[0]
+}
+
+function isUntried(outcome: Outcome): boolean {
+  return outcome.kind === 'down' && outcome.untried === true
 }
 
 /** Those of one key that stand together, and each without a key on its own. */

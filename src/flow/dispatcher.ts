@@ -44,6 +44,8 @@ export class Dispatcher<D extends Delivery<Message>> {
   readonly #session: Session<D>
   readonly #calls: Calls<D>
   readonly #blame: Blame<D>
+  /** Why the last renewal of its right failed. */
+  notRenewed: string | undefined
   #dispatching = false
   #lost = false
   #ended = false
@@ -117,9 +119,15 @@ export class Dispatcher<D extends Delivery<Message>> {
   }
 
   #isLive(): boolean {
-    if (isLive(this.#session)) return true
+    const { condition } = this.#settings
+    if (isLive(this.#session)) {
+      condition.clear('right')
+      return true
+    }
     if (!this.#asking) {
       this.#asking = true
+      const why = this.notRenewed === undefined ? '' : `: ${this.notRenewed}`
+      condition.hinder('right', 'failing', `what it has taken may be another's by now: not renewed in time${why}`)
       this.#settings.clock.sleep(ASK_AGAIN, this.#calls.signal).then(() => {
         this.#asking = false
         this.dispatch()
@@ -132,7 +140,7 @@ export class Dispatcher<D extends Delivery<Message>> {
   #chargedBefore(): boolean {
     const { queue } = this.unsettled
     if (!this.#window.isOwed(queue.peek()!.message.id)) return false
-    const text = 'the session was lost while nothing but this message was being handled'
+    const text = 'the session was lost while only this message was being handled'
     this.#blame.charge(queue.take(), [], new WaybillError('SESSION_LOST', text), 0)
     return true
   }

@@ -84,7 +84,7 @@ export interface FlowSettings {
 /** The outbox a flow reads, as metrics name it. */
 export interface FromOutbox {
   readonly table: string
-  /** Whether its step publishes. One that only moves events to another table is not counted as such. */
+  /** Whether its step publishes. What one does that only moves events to another table is not counted. */
   readonly publishes: boolean
   /** Where to: `system` of the publisher. */
   readonly system?: string | undefined

@@ -149,7 +149,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       }
       if (this.#open === undefined) {
         failures = 0
-        const reason = this.#from.waiting?.()?.reason ?? 'another may read at present'
+        const reason = this.#from.waiting?.()?.reason ?? 'another reader has the right to read'
         this.condition.hinder('open', 'waiting', reason, this.#limits.poll.base)
         await this.clock.sleep(this.#limits.poll.base, signal)
         continue
@@ -159,7 +159,7 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       this.#open = undefined
       if (signal.aborted) return
       // These were of the session.
-      for (const cause of ['take', 'breaker', 'settle', 'aside']) this.condition.clear(cause)
+      for (const cause of ['take', 'breaker', 'settle', 'aside', 'right']) this.condition.clear(cause)
       // One that is lost again and again without having moved anything must not be opened in a hot loop.
       failures = dispatcher.unsettled.tally.done > 0 ? 1 : failures + 1
       const retryIn = this.#limits.retry.outage(failures)
@@ -218,10 +218,18 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   async #renewal(session: Session<D>, dispatcher: Dispatcher<D>): Promise<Task | undefined> {
     const { extendEvery } = session
     if (session.extend === undefined || extendEvery === undefined) return undefined
-    const renewal = new Task({
+    const renewal = new Task<unknown>({
       name: `${this.name}: extend`,
       every: extendEvery,
-      run: async (): Promise<unknown> => session.extend!(dispatcher.deliveries),
+      run: async () => {
+        try {
+          await session.extend!(dispatcher.deliveries)
+          dispatcher.notRenewed = undefined
+        } catch (error) {
+          dispatcher.notRenewed = errorSummary(error)
+          throw error
+        }
+      },
       // The right runs out while we wait: a failed renewal is tried again no later than the next would have been.
       backoff: { min: extendEvery, max: extendEvery, jitter: 0 },
       clock: this.clock,
@@ -246,15 +254,15 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
       const count = Math.min(ask, this.#limits.count - unsettled.count)
       let taken: readonly D[] = []
       let useful = false
-      let without = false
-      const began = this.clock.monotonic()
+      /** When a take that leaves out crowded keys began. */
+      let without: number | undefined
       try {
         unsettled.beginTake()
         try {
           const prefetch = Math.min(ask * 2, this.#limits.most)
           const demand = { count, bytes: this.#limits.bytes - unsettled.bytes, prefetch }
           const crowded = this.#features.leavesOut ? unsettled.queue.crowded : undefined
-          without = crowded !== undefined
+          if (crowded !== undefined) without = this.clock.monotonic()
           taken = this.#checked(
             await session.take(crowded === undefined ? demand : { ...demand, without: new Set(crowded) }, over),
           )
@@ -264,7 +272,8 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
           if (over.aborted) dispatcher.close()
           useful = dispatcher.accept(taken)
         }
-        if (taken.length === 0 && without) await this.#untilUncrowded(dispatcher, this.clock.monotonic() - began, over)
+        if (taken.length === 0 && without !== undefined)
+          await this.#untilUncrowded(dispatcher, this.clock.monotonic() - without, over)
         else if (taken.length === 0 && !over.aborted) await (session.wait?.(idle, over) ?? this.clock.sleep(idle, over))
         // Others of a key that stands still, given back at once: the source would give them again, and again.
         else if (!useful && unsettled.hasAside) await this.clock.sleep(idle, over)
@@ -311,14 +320,11 @@ export class Flow<D extends Delivery<Message> = Delivery> extends Worker<Tally> 
   /** What a source gave, if it is what a source gives. One that is no delivery costs nobody but itself. */
   #checked(taken: readonly D[]): readonly D[] {
     if (!Array.isArray(taken)) {
-      const text = `source ${this.#from.name} gave ${describe(taken)} in place of a list of deliveries`
+      const text = `source ${this.#from.name} returned ${describe(taken)}; it must return a list of deliveries`
       throw new WaybillError('BAD_SOURCE', text)
     }
     if (taken.every(isDelivery)) return taken
-    warnOnce(
-      `flow ${this.name}`,
-      `source ${this.#from.name} returned something that is not a delivery; it is passed over`,
-    )
+    warnOnce(`flow ${this.name}`, `source ${this.#from.name} returned something that is not a delivery; it is skipped`)
     return taken.filter(isDelivery)
   }
 

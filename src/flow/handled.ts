@@ -33,19 +33,22 @@ export class Handled<D extends Delivery<Message>> {
   readonly #flow: string
   readonly #clock: Clock
   readonly #from: FromTable | undefined
+  readonly #counted: boolean
   #gathered: Group | undefined
   /** When the last one was done, as long as nothing but the next can have happened since. */
   #now = 0
 
-  constructor(flow: string, clock: Clock, from?: FromTable) {
+  /** `counted: false`: each may be seen alone, and metrics count none of them. */
+  constructor(flow: string, clock: Clock, from?: FromTable, counted = true) {
     this.#flow = flow
     this.#clock = clock
     this.#from = from
+    this.#counted = counted
   }
 
   /** When a message goes out: now, or 0 when nobody listens. */
   begin(): number {
-    if (!telemetry['messages.handled'].active && !telemetry['message.handled'].active) return 0
+    if (!this.#counts && !telemetry['message.handled'].active) return 0
     const began = this.#now === 0 ? this.#clock.monotonic() : this.#now
     this.#now = 0
     return began
@@ -57,7 +60,7 @@ export class Handled<D extends Delivery<Message>> {
     const now = this.#clock.monotonic()
     this.#now = now
     const took = now - began
-    if (telemetry['messages.handled'].active) {
+    if (this.#counts) {
       if (run.length === 1 && took < SHORT) this.#gather(run[0]!, result, took)
       else for (const group of this.#groups(run, result, took)) this.#publish(group)
     }
@@ -68,6 +71,10 @@ export class Handled<D extends Delivery<Message>> {
       const about = { type, id, tenant, topic, result, took, attempt: delivery.attempts + 1, error }
       telemetry['message.handled'].publish({ flow: this.#flow, ...about, ...this.#origin(delivery) })
     }
+  }
+
+  get #counts(): boolean {
+    return this.#counted && telemetry['messages.handled'].active
   }
 
   /** What a relay knows beside: where the event came from, since when, and its trace. */

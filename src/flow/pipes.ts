@@ -6,6 +6,7 @@ import {
   checkOptions,
   classifier,
   classifyPublish,
+  describe,
   type Message,
   onAbort,
   type RawMessage,
@@ -120,7 +121,11 @@ class IterableReader<M extends Message> {
   constructor(name: string, from: Iterable<M> | AsyncIterable<M>) {
     const given = from as Partial<Iterable<M> & AsyncIterable<M>> | undefined | null
     const iterator = given?.[Symbol.asyncIterator]?.() ?? given?.[Symbol.iterator]?.()
-    if (iterator === undefined) throw new WaybillError('INVALID_OPTION', `pipe ${name}: what was given is no iterable`)
+    if (iterator === undefined)
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `pipe ${name}: ${describe(from)} cannot be iterated; give a list, a generator or a stream`,
+      )
     this.#iterator = iterator
     this.buffer = new PipeBuffer(name)
     this.#sync = given?.[Symbol.asyncIterator] === undefined

@@ -17,13 +17,14 @@ import {
  * - `failed`: this message was refused, and may succeed later (`after` milliseconds, when the destination said so);
  *   `charged: false` spends no attempt for it.
  * - `rejected`: this message was refused for good.
- * - `down`: not this message but the destination as a whole; whether it arrived is unknown.
+ * - `down`: not this message but the destination as a whole; whether it arrived is unknown. `untried: true`: it was not sent,
+ *   because another had shown that already or there was no time left; so it is not suspected, whatever arrives beside it.
  */
 export type Outcome =
   | { readonly kind: 'ok' }
   | { readonly kind: 'failed'; readonly error: unknown; readonly after?: number; readonly charged?: boolean }
   | { readonly kind: 'rejected'; readonly error: unknown }
-  | { readonly kind: 'down'; readonly error: unknown }
+  | { readonly kind: 'down'; readonly error: unknown; readonly untried?: boolean }
 
 /** Any outcome but `ok`. */
 export type FailedOutcome = Exclude<Outcome, { kind: 'ok' }>
@@ -78,9 +79,10 @@ export function outcomeOf(thrown: unknown, kindOf: Classify = classify): Outcome
  */
 export function checkedOutcome(given: Outcome): Outcome {
   if (given === OK) return given
-  const { kind, error, after, charged } = read(given)
+  const { kind, error, after, charged, untried } = read(given)
   if (kind === 'ok') return OK
-  if (kind === 'rejected' || kind === 'down') return { kind, error: asError(error) }
+  if (kind === 'rejected') return { kind, error: asError(error) }
+  if (kind === 'down') return { kind, error: asError(error), ...(untried === true ? { untried } : {}) }
   if (kind === 'failed') {
     // What is no delay is not heard.
     const pause = typeof after === 'number' && after >= 0 ? { after: Math.min(after, LONGEST_DELAY) } : {}
@@ -90,10 +92,10 @@ export function checkedOutcome(given: Outcome): Outcome {
   return { kind: 'failed', error: new WaybillError('BAD_PUBLISHER', text) }
 }
 
-function read(given: unknown): { kind?: unknown; error?: unknown; after?: unknown; charged?: unknown } {
+function read(given: unknown): Partial<Record<'kind' | 'error' | 'after' | 'charged' | 'untried', unknown>> {
   try {
-    const { kind, error, after, charged } = given as Record<string, unknown>
-    return { kind, error, after, charged }
+    const { kind, error, after, charged, untried } = given as Record<string, unknown>
+    return { kind, error, after, charged, untried }
   } catch {
     return {}
   }

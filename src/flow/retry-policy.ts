@@ -74,7 +74,7 @@ export function retryPolicy(
       if (kind === 'rejected') return { kind: 'dead', reason: errorSummary(error), error }
       const { after, charged = true } = rest as { after?: number; charged?: boolean }
       const spent = attempts + 1
-      if (charged && spent >= limit) return { kind: 'dead', reason: `${spent} attempts: ${errorSummary(error)}`, error }
+      if (charged && spent >= limit) return { kind: 'dead', reason: reasonAfter(spent, error), error }
       // Sooner than the error says, the next try would be in vain, and would cost one more attempt.
       const pause = isDelay(after) ? after : Math.max(delay(spent), pauseAfter(error))
       return { kind: 'retry', after: Math.min(pause, LONGEST_DELAY), error, charged }
@@ -101,5 +101,9 @@ function isDelay(after: number | undefined): after is number {
 /** Why a message is dead whose consumers crashed with it, `attempts` times, before any of them could say why. */
 export function crashReason(attempts: number): string {
   const error = new WaybillError('CRASHED', 'its consumer crashed or stopped responding, again and again')
-  return `${attempts} attempts: ${errorSummary(error)}`
+  return reasonAfter(attempts, error)
+}
+
+function reasonAfter(attempts: number, error: unknown): string {
+  return `${attempts} ${attempts === 1 ? 'attempt' : 'attempts'}: ${errorSummary(error)}`
 }

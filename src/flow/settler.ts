@@ -9,9 +9,10 @@ import {
   type Message,
   telemetry,
   untilAborted,
+  withoutData,
 } from '../core/index.ts'
 import { plainDead } from './refusal.ts'
-import type { Delivery, Session, Settled, Settlement } from './source.ts'
+import { type Delivery, type Session, type Settled, type Settlement, topicOfDelivery } from './source.ts'
 import type { Condition } from './status.ts'
 
 /** What becomes of settlements. */
@@ -160,7 +161,9 @@ export class Settler<D extends Delivery<Message>> {
       if (telemetry['flow.settled'].active) this.#publishSettled(batch, stale, this.#clock.monotonic() - began)
       return undefined
     } catch (thrown) {
-      const error = asError(thrown)
+      // A trigger of somebody else's may quote what it has seen.
+      const away = classify(thrown) === 'down'
+      const error = away ? asError(thrown) : withoutData(thrown, { data: batch.map(([{ message }]) => message.data) })
       const lost = this.#over.aborted
       telemetry['flow.settle_failed'].publish({ flow: this.#flow, count: batch.length, error, lost })
       return { error }
@@ -173,6 +176,7 @@ export class Settler<D extends Delivery<Message>> {
     this.#pieces = [batch]
     const suspects = new Suspects<D>()
     let failures = 0
+    let pauses = 0
     let quick = 0
     let failed: FailedWrite | undefined = failure
     while (this.#pieces.length > 0) {
@@ -180,6 +184,7 @@ export class Settler<D extends Delivery<Message>> {
       failed ??= await this.#try(piece)
       if (failed === undefined) {
         failures = 0
+        pauses = 0
         this.#condition.clear('settle')
         quick = AT_ONCE
         suspects.written++
@@ -196,10 +201,10 @@ export class Settler<D extends Delivery<Message>> {
         continue
       }
       failures++
-      // With many culprits each pause would be one for everybody, again and again.
-      const atOnce = refused || quick > 0
+      // With many culprits each pause would be one for everybody, again and again. One that is left alone shows nothing new.
+      const atOnce = refused || (quick > 0 && this.#pieces.length > 1)
       quick = failures === SPLIT_AFTER ? AT_ONCE : Math.max(0, quick - 1)
-      if (!atOnce) await this.#pause(error, this.#backoff(failures))
+      if (!atOnce) await this.#pause(error, this.#backoff(++pauses))
       if (atOnce || failures >= SPLIT_AFTER) this.#split(piece, suspects)
     }
     this.#condition.clear('settle')
@@ -279,15 +284,8 @@ export class Settler<D extends Delivery<Message>> {
 
   #publishRefused(delivery: D, settlement: Settlement, dead: boolean, error: unknown): void {
     const { type, id, tenant } = delivery.message
-    telemetry['settlement.refused'].publish({
-      flow: this.#flow,
-      type,
-      id,
-      tenant,
-      settlement: settlement.kind,
-      dead,
-      error,
-    })
+    const about = { flow: this.#flow, type, id, tenant, topic: topicOfDelivery(delivery) }
+    telemetry['settlement.refused'].publish({ ...about, settlement: settlement.kind, dead, error })
   }
 
   #publishSettled(batch: readonly Settled<D>[], stale: number, took: number): void {

@@ -3,7 +3,7 @@ import { Task } from './task.ts'
 
 export interface SharedLookOptions<Waiter> {
   readonly name: string
-  /** Looks for all of these at once, and tells those whose wait is over. */
+  /** Looks for all of these at once, and notifies those whose wait is over. */
   readonly look: (waiters: readonly Waiter[]) => Promise<void>
   /** Milliseconds until the next look for these. */
   readonly pause: (waiters: readonly Waiter[]) => number
@@ -16,18 +16,24 @@ export interface SharedLookOptions<Waiter> {
 export class SharedLook<Waiter> {
   readonly #look: SharedLookOptions<Waiter>['look']
   readonly #task: Task<number>
+  readonly #least: number
   readonly #waiters = new Set<Waiter>()
+  /** Until the next look. */
+  #pause = 0
   #turn: { readonly came: Waiter[]; readonly looked: Promise<void> } | undefined
   #stopping: Promise<void> | undefined
 
   constructor({ name, look, pause, backoff, clock }: SharedLookOptions<Waiter>) {
     this.#look = look
+    this.#least = backoff.min
     this.#task = new Task({
       ...{ name, every: backoff.min, backoff, clock },
       run: async () => {
         const waiters = [...this.#waiters]
         if (waiters.length > 0) await look(waiters)
-        return pause(waiters)
+        // Also for those who came meanwhile: `add` did not wake it for them.
+        this.#pause = pause([...this.#waiters])
+        return this.#pause
       },
       again: (ms) => ms,
     })
@@ -52,8 +58,9 @@ export class SharedLook<Waiter> {
     this.#waiters.add(waiter)
     await this.#stopping
     if (this.#waiters.size === 0) return
-    if (this.#task.started) this.#task.wake()
-    else await this.#task.start()
+    if (!this.#task.started) await this.#task.start()
+    // It was just looked for: only a pause that is long by now is cut short.
+    else if (this.#pause > this.#least) this.#task.wake()
   }
 
   remove(waiter: Waiter): void {

@@ -69,7 +69,7 @@ export interface Session<D extends Delivery<Message> = Delivery> {
   live?(): boolean
 
   /**
-   * Up to `demand` deliveries that are due now. It may wait a little for them (until `signal`), or answer an empty
+   * Up to `demand` deliveries that are due now. It may wait a little for them (until `signal`), or return an empty
    * list at once. One that is not settled is not given a second time. A rejection means the source is in trouble: the
    * flow backs off and asks again.
    */
@@ -161,7 +161,7 @@ export function decodedMessage(made: RawMessage): RawMessage {
   if (isMessage(made)) return made
   throw new WaybillError(
     'MALFORMED_MESSAGE',
-    `decode gave ${describe(made)} in place of a message with an id and a type`,
+    `decode returned ${describe(made)}; it must return a message with an id and a type`,
   )
 }
 

@@ -279,5 +279,5 @@ function isStarted(member: Worker | Stoppable): boolean {
 }
 
 function nameOf(member: Worker | Stoppable): string {
-  return member.name ?? 'what has no name'
+  return member.name ?? 'a member without a name'
 }

@@ -77,7 +77,12 @@ export class Unsettled<D extends Delivery<Message>> {
     this.queue = new KeyedQueue(settings.enough)
     this.#abort = abort
     const now = session.now === undefined ? undefined : () => session.now!()
-    this.handled = new Handled(flow, clock, outbox?.publishes ? { ...outbox, now } : undefined)
+    this.handled = new Handled(
+      flow,
+      clock,
+      outbox?.publishes ? { ...outbox, now } : undefined,
+      outbox?.publishes !== false,
+    )
     this.#onReady = onReady
     this.#onSettled = onSettled
     this.#settler = new Settler(flow, session, clock, retry.outage, condition, {
@@ -197,7 +202,7 @@ export class Unsettled<D extends Delivery<Message>> {
     const { key } = delivery
     const settlement = this.#settlement(delivery, failure)
     this.handled.report([delivery], settlement.kind, failure.error, began)
-    if (settlement.kind === 'dead') this.#reportDead(delivery, settlement.reason)
+    if (settlement.kind === 'dead') this.#reportDead(delivery, settlement.reason, settlement.error)
     if (settlement.kind === 'retry' && settlement.charged) this.#reportRetry(delivery, settlement)
     if (this.closing) {
       this.settle(delivery, settlement)
@@ -354,10 +359,10 @@ export class Unsettled<D extends Delivery<Message>> {
     telemetry['message.retrying'].publish({ flow, error, retryIn: after, ...about, table: outbox?.table })
   }
 
-  #reportDead(delivery: D, reason: string): void {
+  #reportDead(delivery: D, reason: string, error?: unknown): void {
     const { type, id, tenant } = delivery.message
     const about = { type, id, tenant, topic: topicOfDelivery(delivery), attempt: delivery.attempts + 1 }
     const { flow, outbox } = this.#settings
-    telemetry['message.dead'].publish({ flow, reason, ...about, table: outbox?.table })
+    telemetry['message.dead'].publish({ flow, reason, error, ...about, table: outbox?.table })
   }
 }

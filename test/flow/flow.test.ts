@@ -234,6 +234,18 @@ describe('what a failure means', () => {
     await stop(clock, flow)
   })
 
+  it('the reason of one that had a single attempt counts it as one', async () => {
+    const clock = new FakeClock()
+    const store = new Store(clock).add('a')
+    const each = () => Promise.reject(new Error('no'))
+    const telemetry = record()
+    const flow = flowOf(clock, store, { each }, { retry: { attempts: 1 } })
+    await flow.start()
+    await clock.until(() => store.in('dead').length === 1)
+    expect(telemetry.of('message.dead')).toMatchObject([{ attempt: 1, reason: '1 attempt: Error: no' }])
+    await stop(clock, flow)
+  })
+
   it('Reject is dead at once, RetryLater comes when it said, a sync throw counts as well', async () => {
     const clock = new FakeClock()
     const store = new Store(clock).add('reject').add('later').add('sync')

@@ -197,8 +197,8 @@ describe('from an iterable', () => {
   })
 
   test('what cannot be iterated is refused', () => {
-    expect(() => fromIterable('x', 7 as never)).toThrow('no iterable')
-    expect(() => fromIterable('x', undefined as never)).toThrow('no iterable')
+    expect(() => fromIterable('x', 7 as never)).toThrow('cannot be iterated')
+    expect(() => fromIterable('x', undefined as never)).toThrow('cannot be iterated')
     expect(() => fromIterable('x', [], { clok: 1 } as never)).toThrow('did you mean "clock"?')
   })
 

@@ -205,6 +205,21 @@ describe('a settlement that can never be written', () => {
     await stop(clock, flow)
   })
 
+  test('alone for a moment, with an error nobody knows: others that come then wait for a few seconds at most', async () => {
+    const clock = new FakeClock()
+    const telemetry = record()
+    const refuses: Refuses = ([{ message }]) => message.id === 'm0'
+    const store = storeThatRefuses(clock, refuses, () => new Error('hm')).addMany(1)
+    const flow = flowOf(clock, store, { each: () => {} }, { concurrency: 2 })
+    await flow.start()
+    await clock.until(() => telemetry.of('flow.settle_failed').length >= 4)
+    const began = clock.monotonic()
+    store.add('m1')
+    await clock.until(() => store.in('done').length === 1, 300_000)
+    expect(clock.monotonic() - began).toBeLessThan(10_000)
+    await stop(clock, flow)
+  })
+
   test('an outage puts nobody aside, however long it takes', async () => {
     for (const error of [() => new Error('hm'), () => Object.assign(new Error('gone'), { code: 'ECONNREFUSED' })]) {
       const clock = new FakeClock()

@@ -219,6 +219,23 @@ describe('run', () => {
       expect(child.exitCode).toBe(0)
     },
   )
+
+  it('a second signal ends a process at once, whatever is in flight', async () => {
+    const script = fileURLToPath(new URL('lifecycle-child.ts', import.meta.url))
+    const child = spawn(process.execPath, ['--import', 'tsx', script, 'stuck'], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    let text = ''
+    let sent = 0
+    for await (const chunk of child.stdout.setEncoding('utf8')) {
+      text += chunk
+      if (sent === 0 && /handling$/m.test(text)) sent += Number(child.kill('SIGTERM'))
+      if (sent === 1 && /http closed$/m.test(text)) sent += Number(child.kill('SIGINT'))
+    }
+    if (child.exitCode === null) await once(child, 'exit')
+    expect(text.trim().split('\n')).toEqual(['handling', 'received SIGTERM [STOPPED]', 'http closed'])
+    expect(child.exitCode).toBe(1)
+  })
 })
 
 describe('task', () => {

@@ -4,8 +4,10 @@ import { Flow, fromIterable, generate, Supervisor, Task, type Worker } from '../
 import { Condition } from '../../src/flow/status.ts'
 import { Cleaner, Engine, Relay, Router, RoutingRelay } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
+import { Projector, projection } from '../../src/projection/index.ts'
 import { DueWorker } from '../../src/redis/due-worker.ts'
 import { OutboxRepair } from '../../src/redis/repair.ts'
+import { saga as define, SagaRunner } from '../../src/saga/index.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { deferred, flowOf, message, Store, stop } from './support.ts'
 
@@ -68,6 +70,37 @@ const KINDS: Record<string, (world: World) => Worker | Promise<Worker>> = {
       routes: { '#': 'a' },
       clock,
     }) as unknown as Worker
+  },
+  SagaRunner: ({ clock, use }) => {
+    const db = memory({ clock })
+    const claim = db.sagas.claim.bind(db.sagas)
+    db.sagas.claim = async (asked) => use() ?? claim(asked)
+    const saga = define('s', { version: 1 }).step('only', () => {})
+    return new SagaRunner({ store: db, sagas: [saga], clock }) as unknown as Worker
+  },
+  Projector: ({ clock, use }) => {
+    const head = { position: 0n, incarnation: 'one', trimmed: 0n }
+    const log = {
+      id: 'l',
+      head: async () => use() ?? head,
+      read: async (upTo: bigint) => use() ?? { events: [], upTo },
+    }
+    const projections = {
+      open: async () => ({ ...head, log: 'l', builtAt: new Date(0) }),
+      view: async () => ({}),
+      parkedKeys: async () => ({ keys: [], count: 0 }),
+      due: async () => [],
+      report: async () => {},
+    }
+    const term = { shard: 0, epoch: '1', abandoned: false, probe: undefined }
+    const leadership = () => ({
+      acquire: async () => use() ?? term,
+      renew: async () => use() ?? true,
+      release: async () => {},
+    })
+    const view = projection('p', { version: 1, table: 't', key: 'id' })
+    const store = { projections, leadership } as never
+    return new Projector({ store, log: log as never, projections: [view], clock }) as unknown as Worker
   },
   Supervisor: async ({ clock, use }) => {
     const supervisor = new Supervisor({ name: 's', clock })
@@ -144,6 +177,32 @@ describe('a flow', () => {
     await clock.until(() => store.row('a').state === 'dead')
     await clock.advance(10_000)
     expect(flow.status().state).toBe('running')
+    await stop(clock, flow)
+  })
+
+  it('is failing while its right to what it has taken has run out, and says why that was not renewed', async () => {
+    const clock = new FakeClock()
+    let live = true
+    const store = new Store(clock, { live: () => live, extendEvery: 1000 }).addMany(2)
+    const first = deferred()
+    const flow = flowOf(clock, store, { each: ({ message }) => (message.id === 'm0' ? first.promise : undefined) })
+    await flow.start()
+    await clock.settle()
+    live = false
+    store.add('m2')
+    store.before.extend = () => {
+      throw new Unavailable('the server is away')
+    }
+    await clock.advance(5000)
+    first.resolve()
+    await clock.settle()
+    const stuck = { state: 'failing', reason: expect.stringContaining('the server is away'), unsettled: 1 }
+    expect(flow.status()).toMatchObject(stuck)
+    live = true
+    delete store.before.extend
+    await clock.advance(5000)
+    expect(flow.status()).toMatchObject({ state: 'running', unsettled: 0 })
+    expect(store.in('done')).toEqual(['m0', 'm1', 'm2'])
     await stop(clock, flow)
   })
 
@@ -272,7 +331,11 @@ describe('a relay', () => {
     for (const relay of relays) await relay.start()
     await clock.advance(45_000)
     const states = relays.map((relay) => relay.status()).filter(({ state }) => state === 'waiting')
-    expect(states).toMatchObject([{ reason: 'other relays read all of it' }])
+    const terms = await db.outbox.leadership.terms()
+    const holders = terms.map(({ holder }) => holder).join(', ')
+    const until = at(clock, Math.min(...terms.map(({ expiresIn }) => expiresIn))).toISOString()
+    const reason = `other relays read all of it: ${holders}, the first until ${until} unless it is renewed`
+    expect(states).toMatchObject([{ reason }])
     await Promise.all(relays.map((relay) => relay.stop()))
   })
 
