@@ -142,16 +142,18 @@ export class MemoryOutboxAdmin implements OutboxAdmin {
   async stats(_options?: StatsOptions): Promise<OutboxStats> {
     const states = Object.fromEntries(STATES.map((state) => [state, { count: 0, estimated: false }]))
     const blocked = new Set<string>()
+    const now = this.#table.now()
     let oldest = Number.POSITIVE_INFINITY
     for (const { state, key, createdAt, availableAt = createdAt } of this.#table.rows.values()) {
       states[state]!.count++
       if (state === 'held') blocked.add(key!)
-      if (state === 'ready') oldest = Math.min(oldest, Math.max(createdAt, availableAt))
+      const due = (state === 'scheduled' || state === 'retrying') && availableAt <= now
+      if (state === 'ready' || due) oldest = Math.min(oldest, Math.max(createdAt, availableAt))
       if (state === 'leased') oldest = Math.min(oldest, createdAt)
     }
     return {
       states: states as Record<State, Count>,
-      oldestReadySeconds: Number.isFinite(oldest) ? Math.max(0, this.#table.now() - oldest) / 1000 : undefined,
+      oldestReadySeconds: Number.isFinite(oldest) ? Math.max(0, now - oldest) / 1000 : undefined,
       blockedKeys: { count: blocked.size, estimated: false },
     }
   }

@@ -49,7 +49,7 @@ class LeaseSession implements Session<MemoryDelivery> {
 
   live(): boolean {
     if (this.#lease.live) return true
-    this.#lose('LEASE_EXPIRED', 'what was claimed could not be renewed in time')
+    this.#lose('LEASE_EXPIRED', 'the leases of claimed events could not be renewed in time')
     return false
   }
 

@@ -30,7 +30,7 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
   readonly #locks: Locks
   readonly #waiting: Wakeup
   /** How often listeners were notified. */
-  #told = 0
+  #changes = 0
   readonly #rows = new Map<string, SagaRow>()
   readonly #audits: SagaAudit[] = []
   /** Being written: what claims skip. */
@@ -61,7 +61,7 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
         updatedAt: now,
         steps,
       })
-      if (saga.runner === undefined && wakeIn < SOON) transaction.atCommit(() => this.#tell())
+      if (saga.runner === undefined && wakeIn < SOON) transaction.atCommit(() => this.#notify())
       return true
     })
   }
@@ -90,7 +90,7 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
         steps: this.#steps(row, change, now),
       })
       const soon = claim === 'release' && (change.wakeIn ?? SOON) < SOON
-      if (claim === 'leave' || soon) transaction.atCommit(() => this.#tell())
+      if (claim === 'leave' || soon) transaction.atCommit(() => this.#notify())
       return true
     })
   }
@@ -252,10 +252,10 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
   }
 
   async listen(): Promise<SagaListener> {
-    let heard = this.#told
+    let heard = this.#changes
     const hears = () => {
       const before = heard
-      heard = this.#told
+      heard = this.#changes
       return before !== heard
     }
     return {
@@ -269,8 +269,8 @@ export class MemorySagas implements SagaStore<MemoryTransaction> {
     }
   }
 
-  #tell(): void {
-    this.#told++
+  #notify(): void {
+    this.#changes++
     this.#waiting.wake()
   }
 

@@ -89,8 +89,13 @@ export type OutboxEntries = readonly OutboxEntry[] & { readonly missing?: readon
 
 /** How far events are counted, where that costs time. */
 export interface StatsOptions {
-  /** Up to so many of a state are counted one by one, and twice as many of all states. Default 10,000, which costs next to nothing. */
+  /** Up to so many of a state are counted one by one, whatever the others hold. Default 10,000, which costs next to nothing. */
   exactUpTo?: number
+  /**
+   * For those who look every few seconds: in how many milliseconds. What cannot be counted in that time is an estimate, and
+   * a count that took long is shared for twenty times as long. Default: no such limit.
+   */
+  within?: number
   /** Whether published ones are counted too. Default true. */
   published?: boolean
 }

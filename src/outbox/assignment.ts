@@ -41,6 +41,8 @@ export class Assignment implements Reader {
   #kind: 'owner' | 'lease' | undefined
   #sources: readonly Source[] = []
   #rank: Rank | undefined
+  /** Who has all the shards, while this relay has none. */
+  #others: Waits | undefined
 
   constructor(options: ReaderOptions, settings: AssignmentSettings) {
     this.#options = options
@@ -67,7 +69,7 @@ export class Assignment implements Reader {
   }
 
   waiting(): Waits | undefined {
-    return this.#waiting.status()
+    return this.#waiting.status() ?? this.#others
   }
 
   rest(): void {
@@ -96,7 +98,19 @@ export class Assignment implements Reader {
       this.#rank = this.#ranked(asked, place, names.length)
       return this.#sources
     }
-    return this.#sources.filter((_, shard) => shard % names.length === place)
+    const mine = this.#sources.filter((_, shard) => shard % names.length === place)
+    this.#others = mine.length > 0 ? undefined : await this.#holders()
+    return mine
+  }
+
+  async #holders(): Promise<Waits | undefined> {
+    const { leadership, member } = this.#settings
+    const terms = (await leadership.terms()).filter(({ holder }) => holder !== member)
+    if (terms.length === 0) return undefined
+    const until = new Date(this.#options.clock.now() + Math.min(...terms.map(({ expiresIn }) => expiresIn)))
+    const holders = [...new Set(terms.map(({ holder }) => holder))].join(', ')
+    const reason = `other relays read all of it: ${holders}, the first until ${until.toISOString()} unless it is renewed`
+    return { reason, until }
   }
 
   /** Two must not report at once: whoever comes waits for as long as another may still think that it is the first. */
@@ -131,7 +145,7 @@ export class Assignment implements Reader {
     const why = reader === 'auto' ? chosen : 'as its options say'
     this.#sources =
       kind === 'lease'
-        ? [this.#settings.competing(() => this.#join())]
+        ? [{ ...this.#settings.competing(() => this.#join()), waiting: this.#waiting.status }]
         : Array.from({ length: shards }, (_, shard) => this.#owned(shard))
     telemetry['relay.reader'].publish({ table, reader: kind, shards, why })
     return kind

@@ -1,3 +1,4 @@
+import { Deadlines } from '../core/deadlines.ts'
 import {
   type Clock,
   checkOptions,
@@ -60,7 +61,8 @@ export type Cleaned = Readonly<Record<string, number>>
  * 1. Each round goes through its stores in turn, in small statements until one comes back less than full.
  * 2. After each it pauses for as long as that took: at most half of one connection's time is spent here.
  * 3. A store that fails does not keep the others from their turn, nor does what fails of one keep the rest of it.
- * 4. A statement that takes longer than the server allows is tried with fewer rows.
+ * 4. A statement that takes longer than the server allows is tried with fewer rows. One that does not end, since something
+ *    holds a lock, is waited for: it is `failing` until then, and says in which store.
  */
 export class Cleaner extends Task<Cleaned> {
   constructor(options: CleanerOptions) {
@@ -74,16 +76,33 @@ export class Cleaner extends Task<Cleaned> {
       options.retention === undefined ? {} : { retention: milliseconds(options.retention, 'cleaner: retention') }
     const sizes = new Map<Cleanable, number>()
     const { enabled = true } = options
+    const deadlines = new Deadlines(clock)
+    const watch: Watch = async (store, work) => {
+      const reason = `${store}: a statement has taken more than ${SLOW / 1000} s; is it held up by a lock?`
+      const deadline = deadlines.add(SLOW, () => this.condition.hinder('slow', 'failing', reason))
+      try {
+        return await work
+      } finally {
+        deadlines.delete(deadline)
+        this.condition.clear('slow')
+      }
+    }
     super({
       name,
       every,
       enabled,
       clock,
       // A round in the foreground does nothing either.
-      run: async (signal) => (enabled ? cleanAll(stores, sizes, retention, limit, clock, signal) : {}),
+      run: async (signal) => (enabled ? cleanAll(stores, sizes, retention, limit, clock, signal, watch) : {}),
     })
   }
 }
+
+/** Milliseconds. */
+const SLOW = 30_000
+
+/** Reports what a store takes too long for. */
+type Watch = <T>(store: string, work: Promise<T>) => Promise<T>
 
 function checkStore(store: unknown): void {
   if (typeof (store as Partial<Cleanable> | undefined)?.clean === 'function') return
@@ -100,6 +119,7 @@ async function cleanAll(
   limit: number,
   clock: Clock,
   signal: AbortSignal,
+  watch: Watch,
 ): Promise<Cleaned> {
   const cleaned: Record<string, number> = {}
   const errors: unknown[] = []
@@ -112,7 +132,7 @@ async function cleanAll(
       errors.push(error)
       reasons.push(`${store.name}: ${errorSummary(error)}`)
     }
-    cleaned[store.name] = await cleanOne(store, retention, size, clock, signal, failed)
+    cleaned[store.name] = await cleanOne(store, retention, size, clock, signal, watch, failed)
     sizes.set(store, size.rows)
   }
   if (errors.length === 1) throw errors[0]
@@ -130,13 +150,14 @@ async function cleanOne(
   size: BatchSize,
   clock: Clock,
   signal: AbortSignal,
+  watch: Watch,
   failed: (error: unknown) => void,
 ): Promise<number> {
   const began = clock.monotonic()
   let count = 0
   let partitions = 0
   try {
-    partitions = (await store.maintain?.(retention)) ?? 0
+    if (store.maintain !== undefined) partitions = await watch(store.name, store.maintain(retention))
   } catch (error) {
     failed(error)
   }
@@ -144,7 +165,9 @@ async function cleanOne(
     for (let more = true; more && !signal.aborted; ) {
       const asked = clock.monotonic()
       const limit = size.rows
-      const removed = await store.clean({ ...retention, limit }).catch((error) => size.shrink(store.name, error))
+      const removed = await watch(store.name, store.clean({ ...retention, limit })).catch((error) =>
+        size.shrink(store.name, error),
+      )
       count += removed ?? 0
       more = removed === undefined || removed >= limit
       if (more) await clock.sleep(clock.monotonic() - asked, signal)

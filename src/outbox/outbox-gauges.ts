@@ -9,22 +9,29 @@ const PENDING = STATES.filter((state) => state !== 'published' && state !== 'dea
 /** Up to so many events of a state are counted one by one; beyond, their number is an estimate. */
 const COUNTED_EXACTLY = 1_000_000
 
-/** What a relay can say of the outbox it reads. `owns`: it has the part whose holder reports for all of it. */
+/**
+ * What a relay can say of the outbox it reads. `owns`: it has the part whose holder reports for all of it; `false`: it has only others;
+ * `undefined`: none.
+ */
 export function outboxGauges(
   from: OutboxReader,
   relay: { status(): Status },
   reader: Reader,
-  owns: () => boolean,
+  owns: () => boolean | undefined,
 ): GaugeSource | undefined {
   const { admin } = from
   if (admin === undefined) return undefined
   return {
     subject: 'table',
     of: from.name,
+    store: from.pool?.() ?? from,
     leads() {
-      if (owns()) return true
+      const owned = owns()
+      if (owned === true) return true
       const among = reader.leads?.()
       if (among !== undefined) return among
+      // Its store answers, and the first part is another's.
+      if (owned === false && !reader.competes) return false
       // One that waits knows for whom. Any other that does not own it cannot reach the store.
       // One that is switched off asks nothing.
       const { state, children = [] } = relay.status()
@@ -39,8 +46,8 @@ export function outboxGauges(
       if (!reader.competes) values.push({ gauge: 'outbox.locked', value: unsettled })
       return values
     },
-    async read() {
-      const stats = await admin.stats({ exactUpTo: COUNTED_EXACTLY, published: false })
+    async read(ms) {
+      const stats = await admin.stats({ exactUpTo: COUNTED_EXACTLY, published: false, within: ms })
       // Half of it would look as if the rest had gone out.
       const away = stats.missing?.[0]
       if (away !== undefined) throw new Unavailable(`${away.part} cannot be asked: ${away.reason}`)

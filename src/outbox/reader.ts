@@ -31,6 +31,8 @@ export interface OutboxReader {
   reader(options: ReaderOptions): Reader
   /** For gauges: how many events are in which state. */
   readonly admin?: Pick<OutboxAdmin, 'stats'>
+  /** For gauges: the client that it was given. What has one name there is the same. */
+  pool?(): object
   /** Throws when it cannot be read as it is: a table that is missing or of another version. */
   check?(): Promise<void>
 }

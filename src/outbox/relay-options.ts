@@ -23,7 +23,7 @@ export interface RelayOptions {
   /** How often an idle relay looks, doubling to `maxPoll`. Default 1 s and 5 s. */
   poll?: Duration
   maxPoll?: Duration
-  /** How long the right to settle lasts without being renewed. Default 60 s. */
+  /** How long the right to settle lasts without being renewed. Default 60 s, at least 100 ms and at most 24 days. */
   lease?: Duration
   /**
    * How an event is tried again, before it is dead, and what becomes of its key then. `classify` says what an error of a
@@ -82,3 +82,6 @@ export const RELAY_DEFAULTS = {
   wake: true,
   grace: '10s',
 } as const
+
+/** 24 days: servers and timers count milliseconds in 32 bits, and an answer that is waited for no time at all never comes. */
+export const LONGEST_LEASE = 24 * 86_400_000

@@ -30,7 +30,7 @@ import {
 import { isOrdered } from '../flow/publisher.ts'
 import { outboxGauges } from './outbox-gauges.ts'
 import { type OutboxReader, READERS, type Reader, type ReaderOptions } from './reader.ts'
-import { RELAY_DEFAULTS, RELAY_OPTIONS, type RelayOptions } from './relay-options.ts'
+import { LONGEST_LEASE, RELAY_DEFAULTS, RELAY_OPTIONS, type RelayOptions } from './relay-options.ts'
 
 /** How long the checks at start may take before the relay goes on without them, and says so. */
 const CHECK_WITHIN = 10_000
@@ -75,7 +75,10 @@ export class Relay extends Parent<Tally> {
     checkRetry('Relay: retry', options?.retry)
     const { from, to, batch = RELAY_DEFAULTS.batch } = options ?? {}
     if (!isOutbox(from) && typeof from?.open !== 'function') {
-      const text = 'it must be an outbox, such as postgres({ pool }).outbox, or a source'
+      const text =
+        'forwarding' in Object(from)
+          ? `this outbox is a stream: give streams.source(db.outbox.forwarding), or keep events with redis({ …, outbox: { kind: 'stored' } })`
+          : 'it must be an outbox, such as postgres({ pool }).outbox, or a source'
       throw new WaybillError('INVALID_OPTION', `Relay: from: ${describe(from)} is not allowed; ${text}`)
     }
     this.name = options.name ?? `relay ${options.from.name}`
@@ -84,6 +87,8 @@ export class Relay extends Parent<Tally> {
     this.#lease = milliseconds(options.lease ?? RELAY_DEFAULTS.lease, 'Relay: lease')
     if (this.#lease < 100)
       throw new WaybillError('INVALID_OPTION', `Relay: lease: ${this.#lease} ms is too short; give at least 100 ms`)
+    if (this.#lease > LONGEST_LEASE)
+      throw new WaybillError('INVALID_OPTION', `Relay: lease: ${this.#lease} ms is too long; give at most 24 days`)
     wholeNumber('Relay: batch', batch, { max: MOST_AT_ONCE })
     const most = options.maxBatch ?? Math.max(RELAY_DEFAULTS.maxBatch, batch)
     this.#maxBatch = wholeNumber('Relay: maxBatch', most, { max: MOST_AT_ONCE })
@@ -186,9 +191,10 @@ export class Relay extends Parent<Tally> {
     })
   }
 
-  /** Whether it has the part of the outbox whose holder reports for all of it. */
-  #leads(): boolean {
-    return [...this.#flows].some(([source, flow]) => source.leads === true && flow.holds)
+  /** Whether it has the part of the outbox whose holder reports for all of it; `undefined`: it has none. */
+  #leads(): boolean | undefined {
+    const held = [...this.#flows].filter(([, flow]) => flow.holds)
+    return held.length === 0 ? undefined : held.some(([source]) => source.leads === true)
   }
 
   /** That it may read is no success: only what it has published. */

@@ -183,10 +183,13 @@ export class RoutingRelay extends Parent<RoutingTally> {
     if (!this.#drops) {
       return {
         kind: 'rejected',
-        error: new WaybillError('NO_ROUTE', `no route fits the topic ${JSON.stringify(topic)}`),
+        error: new WaybillError(
+          'NO_ROUTE',
+          `no route fits the topic ${JSON.stringify(topic)}; add one for it, or set unmatched`,
+        ),
       }
     }
-    warnOnce(this.name, `no route fits the topic ${JSON.stringify(topic)}: its events are dropped, as unmatched says`)
+    warnOnce(this.name, `no route fits the topic ${JSON.stringify(topic)}: its events are dropped (unmatched: 'drop')`)
     return OK
   }
 }

@@ -46,7 +46,7 @@ export const BUSY_DELAY = '1s'
 
 /** The current holder may crash repeatedly while processing it: that must not use up this one's attempts. */
 export function busy(message: string): RetryLater {
-  return new RetryLater(BUSY_DELAY, `another is handling ${message} right now`, { charged: false })
+  return new RetryLater(BUSY_DELAY, `another consumer is handling ${message} right now`, { charged: false })
 }
 
 /** For code outside a router: runs `fn` unless this subscriber has handled the message before. */
@@ -61,7 +61,7 @@ export async function once<Tx, T>(
   return answer === 'done' ? { skipped: true } : { skipped: false, value: await fn() }
 }
 
-/** What callers without types may give, and what messages of others may lack. */
+/** Refuses a key with a part missing: callers without types may give one, and messages of others may have one. */
 export function checkInboxKey({ subscriber, source, id }: InboxKey, longest = Number.POSITIVE_INFINITY): void {
   if (typeof subscriber !== 'string' || subscriber === '' || subscriber.length > longest) {
     const name = longest === Number.POSITIVE_INFINITY ? 'a name' : `a name of 1 to ${longest} characters`

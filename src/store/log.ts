@@ -9,11 +9,17 @@ export function tokenOf(
 ): LogToken {
   const given = typeof receipts === 'string' ? [receipts] : receipts
   if (!Array.isArray(given) || given.length === 0) {
-    throw new WaybillError('INVALID_OPTION', `token: ${describe(receipts)} is nothing that enqueue returned`)
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `token: ${describe(receipts)} is not a receipt; give what enqueue returned`,
+    )
   }
   const positions = given.map((receipt) => {
     if (typeof receipt === 'string' && /^\d{1,19}$/.test(receipt)) return BigInt(receipt)
-    throw new WaybillError('INVALID_OPTION', `token: ${describe(receipt)} is no receipt of a log`)
+    throw new WaybillError(
+      'INVALID_OPTION',
+      `token: ${describe(receipt)} is not a receipt of a log; give what enqueue of this outbox returned`,
+    )
   })
   const { id, incarnation } = log
   return { log: id, incarnation, positions: positions.sort((a, b) => (a < b ? -1 : a > b ? 1 : 0)) }

@@ -1,4 +1,4 @@
-import { checkOptions, describe, isThenable, type Message, telemetry, WaybillError } from '../core/index.ts'
+import { checkOptions, describe, isThenable, type Message, telemetry, WaybillError, warnOnce } from '../core/index.ts'
 import { isManual } from '../router/consumer.ts'
 import { type Context, caused, type Handle, type Middleware, type Outputs, outputList } from '../router/index.ts'
 import { busy, type Inbox } from './inbox.ts'
@@ -89,6 +89,7 @@ export function inbox<Tx>(store: Pick<Inbox<Tx>, 'receive'>, options: InboxMiddl
   checkCallable('inbox', store, 'receive', 'the inbox of a store: inbox(db.inbox)')
   checkOptions('inbox', options, { subscriber: true, key: true })
   const identityOf = identityFunction(options.key)
+  const repeats = new Repeats()
   return {
     name: 'inbox',
     gives: ['inbox'],
@@ -99,12 +100,35 @@ export function inbox<Tx>(store: Pick<Inbox<Tx>, 'receive'>, options: InboxMiddl
       const { source, id } = identityOf(message)
       const key = { subscriber: options.subscriber ?? router, source, id, message }
       return store.receive(tx, key, signal).then((answer) => {
-        if (answer === 'new') return next(message, context)
         if (answer === 'busy') throw busy(message.toString())
+        repeats.count(key.subscriber, answer)
+        if (answer === 'new') return next(message, context)
         telemetry['inbox.duplicate'].publish({ subscriber: key.subscriber, type: message.type, id: message.id })
         return undefined
       })
     },
+  }
+}
+
+/** Of so many messages in a row so many that were handled before are worth a word. */
+const COUNTED = 100
+const MANY = 20
+
+/**
+ * Two services with one subscriber name and one inbox each skip what the other has handled, and nothing fails. The only sign
+ * is that much of what comes was handled before.
+ */
+class Repeats {
+  #all = 0
+  #repeated = 0
+
+  count(subscriber: string, answer: 'new' | 'done'): void {
+    this.#all++
+    if (answer === 'done' && ++this.#repeated === MANY) {
+      const text = `at least ${MANY} of ${COUNTED} messages in a row were handled before, and are skipped. After a crash, an outage or a replay that is right. Otherwise another service uses the name "${subscriber}" with the same inbox, and each skips what the other has handled: give their routers different names`
+      warnOnce(`inbox of ${subscriber}`, text)
+    }
+    if (this.#all === COUNTED) this.#all = this.#repeated = 0
   }
 }
 

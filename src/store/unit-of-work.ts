@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { errorSummary, onAbort, telemetry, WaybillError } from '../core/index.ts'
+import { errorSummary, onAbort, reportOnStderr, telemetry, WaybillError } from '../core/index.ts'
 
 /**
  * A transaction around a piece of work. `Tx` is the driver's own transaction type, so that the caller's code and the
@@ -68,6 +68,8 @@ export class AmbientUnitOfWork<Tx = unknown> implements UnitOfWork<Tx> {
 
   constructor(begin: Begin<Tx>) {
     this.#begin = begin
+    // A process that only writes has no worker, and is heard too: a pool that is used up, a hook that failed.
+    reportOnStderr()
   }
 
   withTransaction<T>(fn: (tx: Tx) => Promise<T>, options?: TransactionOptions): Promise<T> {

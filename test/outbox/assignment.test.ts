@@ -38,6 +38,26 @@ test('of relays that compete one tells of the whole at once; who comes waits unt
   expect(leaders(all)).toEqual(['a'])
 })
 
+test('one that competes, was suspended, and opens its source again says who keeps it out, and until when', async () => {
+  const clock = new FakeClock()
+  const leadership = new MemoryLeadership(clock)
+  const options = { reader: 'lease', shards: 1, lease: LEASE, deadKey: 'block', deletes: false } as const
+  const competing = (allowed: () => Promise<boolean>) => ({
+    ...source,
+    open: async () => (await allowed()) || undefined,
+  })
+  const settings = { table: 'outbox', member: 'a', leadership, owner: () => source, competing } as never
+  const relay = new Assignment({ ...options, wake: false, attempts: 25, clock }, settings)
+  const [opened] = await relay.assignment()
+  expect(opened!.waiting!()).toBeUndefined()
+  await leadership.leave('a')
+  await leadership.join('web-2', 'owner/1', LEASE)
+  expect(await opened!.open(new AbortController().signal)).toBeUndefined()
+  const until = new Date(clock.now() + LEASE)
+  const reason = `it reads as owner/1, and this relay as lease: web-2, until ${until.toISOString()} unless it is renewed`
+  expect(opened!.waiting!()).toEqual({ reason, until })
+})
+
 test('one that was suspended does not know when it wakes', async () => {
   const { clock, all } = relays('a', 'b')
   for (const relay of all.values()) await relay.assignment()

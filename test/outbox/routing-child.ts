@@ -3,7 +3,7 @@ import pg from 'pg'
 import { run, shutdownSignal } from '../../src/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { crashingPublisher, crashPoint } from '../../src/testing/index.ts'
-import { BRANCHES, filing } from './routes.ts'
+import { BRANCHES, filing } from './routing-routes.ts'
 
 const [url, folder] = process.argv.slice(2) as [string, string]
 const pool = new pg.Pool({ connectionString: url, max: 20 })

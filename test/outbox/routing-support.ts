@@ -7,7 +7,7 @@ import { postgres } from '../../src/postgres/index.ts'
 import { collector } from '../../src/testing/index.ts'
 import { freshPGlite } from '../support/pglite.ts'
 import { freshDatabase } from '../support/services.ts'
-import { BRANCHES, ROUTES } from './routes.ts'
+import { BRANCHES, ROUTES } from './routing-routes.ts'
 
 export const Placed = event<{ n: number }>('order.placed')
 export const Paid = event<{ n: number }>('invoice.paid')

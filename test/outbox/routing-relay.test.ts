@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, test } from 'vitest'
 import { scale } from '../support/scale.ts'
 import { without } from '../support/services.ts'
-import { untilEmpty } from './routes.ts'
-import { byKey, ids, KINDS, orders, Paid, Placed, world } from './support.ts'
+import { untilEmpty } from './routing-routes.ts'
+import { byKey, ids, KINDS, orders, Paid, Placed, world } from './routing-support.ts'
 
 type World = Awaited<ReturnType<typeof world>>
 

@@ -2,8 +2,8 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { errorSummary, WaybillError } from '../../src/core/index.ts'
 import type { RoutingRelay } from '../../src/index.ts'
 import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
-import { untilEmpty } from './routes.ts'
-import { orders, Paid, Placed, world } from './support.ts'
+import { untilEmpty } from './routing-routes.ts'
+import { orders, Paid, Placed, world } from './routing-support.ts'
 
 type World = Awaited<ReturnType<typeof world>>
 
