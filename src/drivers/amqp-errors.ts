@@ -1,4 +1,4 @@
-import { errorSummary, Unavailable, type WaybillError } from '../core/index.ts'
+import { errorSummary, Unavailable, WaybillError } from '../core/index.ts'
 
 /** What a server of RabbitMQ says when it refuses something, and what that means. */
 
@@ -28,6 +28,11 @@ export function serverSaid(error: unknown): string {
 export function isRefusedConnection(error: unknown): boolean {
   const { cause } = error as { cause?: unknown }
   return error instanceof Unavailable && refusalOf(cause) !== undefined
+}
+
+/** What a `start` rejects with after such a refusal. Once started the same is an outage: a password may be changed, and changed back. */
+export function accessRefused(error: unknown): WaybillError {
+  return new WaybillError('ACCESS_REFUSED', (error as Error).message, { cause: error })
 }
 
 function refusalOf(error: unknown): 'user' | 'virtual host' | undefined {

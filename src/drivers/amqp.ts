@@ -1,5 +1,5 @@
 import { type Backoff, type Clock, Unavailable, untilAborted, withDeadline } from '../core/index.ts'
-import { connectError, isRefusedConnection, serverSaid } from './amqp-errors.ts'
+import { accessRefused, connectError, isRefusedConnection, serverSaid } from './amqp-errors.ts'
 
 /** The few methods of amqplib that we call. Whatever has them will do. */
 
@@ -169,7 +169,11 @@ export class ReconnectingAmqp {
 
   /** The connection, once there is one. Rejects with Unavailable when the attempt fails, or on `signal`. */
   async open(signal?: AbortSignal): Promise<OpenAmqp> {
-    if (this.#closing.signal.aborted) throw new Unavailable('the connection to RabbitMQ was closed')
+    if (this.#closing.signal.aborted) {
+      throw new Unavailable(
+        'this broker was stopped, and its connection to RabbitMQ is closed; make another with rabbitmq({ … })',
+      )
+    }
     this.#current ??= this.#connect()
     if (signal === undefined) return await this.#current
     return await untilAborted(this.#current, signal, () => {
@@ -183,13 +187,13 @@ export class ReconnectingAmqp {
    */
   async check(signal: AbortSignal): Promise<void> {
     if (this.#failures > 0) {
-      if (this.#refused !== undefined) throw this.#refused
+      if (this.#refused !== undefined) throw accessRefused(this.#refused)
       return
     }
     try {
       await this.open(signal)
     } catch (error) {
-      if (isRefusedConnection(error)) throw error
+      if (isRefusedConnection(error)) throw accessRefused(error)
     }
   }
 
@@ -212,6 +216,8 @@ export class ReconnectingAmqp {
     if (open === undefined || open.lost.aborted) return
     const closing = open.connection.close().catch(() => {})
     await this.ask(open, 'to close the connection', closing).catch(() => {})
+    // One that is blocked does not hear that either, and its socket would keep the process alive.
+    if (open.blocked !== undefined) open.cut()
   }
 
   async #connect(): Promise<OpenAmqp> {

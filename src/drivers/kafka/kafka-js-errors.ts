@@ -1,5 +1,5 @@
 import { WaybillError } from '../../core/index.ts'
-import { type KafkaRefusal, refusal, unavailable } from './kafka.ts'
+import { type KafkaRefusal, leaderless, refusal, unavailable } from './kafka.ts'
 
 const REFUSALS: Readonly<Record<string, KafkaRefusal>> = {
   MESSAGE_TOO_LARGE: 'MESSAGE_TOO_LARGE',
@@ -32,6 +32,7 @@ export function typeOf(error: unknown): string | undefined {
 export function translated(what: string, error: unknown): WaybillError {
   if (error instanceof WaybillError) return error
   const type = typeOf(error)
+  if (type === 'LEADER_NOT_AVAILABLE') return leaderless(what, error as Error)
   const code = type === undefined ? undefined : REFUSALS[type]
   if (code === undefined) return unavailable(what, error)
   const text = error instanceof Error ? error.message : String(error)

@@ -1,5 +1,6 @@
 import { has } from '../has.ts'
 import {
+  isRefusal,
   type KafkaAdmin,
   type KafkaClient,
   type KafkaOffset,
@@ -11,7 +12,7 @@ import {
 } from './kafka.ts'
 import { kafkaJsConsumer } from './kafka-js-consumer.ts'
 import { translated, typeOf } from './kafka-js-errors.ts'
-import type { KafkaJs, KafkaJsAdmin, KafkaJsMessage } from './kafka-js-shapes.ts'
+import type { KafkaJs, KafkaJsAdmin, KafkaJsMessage, KafkaJsProducer } from './kafka-js-shapes.ts'
 
 export type KafkaJsClass = new (options: object) => KafkaJs
 
@@ -70,25 +71,8 @@ function clientOf(kafka: () => KafkaJs): KafkaClient {
 }
 
 async function producer(kafka: KafkaJs, settings: ProducerSettings): Promise<KafkaProducer> {
-  const { partitionOf, timeout } = settings
-  const inner = kafka.producer({
-    idempotent: true,
-    maxInFlightRequests: 1,
-    allowAutoTopicCreation: false,
-    retry: RETRY,
-    createPartitioner: () => (about: { partitionMetadata: unknown[]; message: Traced }) => {
-      const { message, partitionMetadata } = about
-      // Asked again for every retry: a record that moved would leave its sequence number to another.
-      message.record.partition ??= partitionOf(message.record, partitionMetadata.length)
-      return message.record.partition
-    },
-  })
-  try {
-    await inner.connect()
-  } catch (error) {
-    await inner.disconnect().catch(() => {})
-    throw translated('cannot connect to Kafka', error)
-  }
+  const { timeout } = settings
+  const inner = await connectedProducer(kafka, settings)
   return {
     async send(records) {
       const topics = new Map<string, Traced[]>()
@@ -110,6 +94,59 @@ async function producer(kafka: KafkaJs, settings: ProducerSettings): Promise<Kaf
     },
     close: () => inner.disconnect(),
   }
+}
+
+/**
+ * An idempotent producer asks for all topics there are when it connects, and fails where a partition of any has no leader.
+ * So it is made to ask for its own.
+ */
+async function connectedProducer(kafka: KafkaJs, settings: ProducerSettings): Promise<KafkaJsProducer> {
+  const asking = askingFor(settings.topics, kafka)
+  try {
+    return await connectProducer(asking, settings)
+  } catch (error) {
+    // One that was made a moment ago is not known to every server: what is sent to it waits for that.
+    if (asking === kafka || !isRefusal(error, 'UNKNOWN_TOPIC')) throw error
+    return await connectProducer(kafka, settings)
+  }
+}
+
+async function connectProducer(kafka: KafkaJs, { partitionOf }: ProducerSettings): Promise<KafkaJsProducer> {
+  const inner = kafka.producer({
+    idempotent: true,
+    maxInFlightRequests: 1,
+    allowAutoTopicCreation: false,
+    retry: RETRY,
+    createPartitioner: () => (about: { partitionMetadata: unknown[]; message: Traced }) => {
+      const { message, partitionMetadata } = about
+      // Asked again for every retry: a record that moved would leave its sequence number to another.
+      message.record.partition ??= partitionOf(message.record, partitionMetadata.length)
+      return message.record.partition
+    },
+  })
+  try {
+    await inner.connect()
+    return inner
+  } catch (error) {
+    await inner.disconnect().catch(() => {})
+    throw translated('cannot connect to Kafka', error)
+  }
+}
+
+/** Behind it kafkajs keeps how a client makes what knows of its topics. */
+const CREATE_CLUSTER = 'private:Kafka:createCluster'
+
+/** A client whose producer knows at once which topics it is for; the same where that is kept elsewhere. */
+function askingFor(topics: readonly string[], kafka: KafkaJs): KafkaJs {
+  const symbol = Object.getOwnPropertySymbols(kafka).find(({ description }) => description === CREATE_CLUSTER)
+  if (symbol === undefined || topics.length === 0) return kafka
+  const create = (kafka as unknown as Record<symbol, (options: object) => { targetTopics?: Set<string> }>)[symbol]!
+  const value = (options: object) => {
+    const cluster = create(options)
+    for (const topic of topics) cluster.targetTopics?.add(topic)
+    return cluster
+  }
+  return Object.create(kafka, { [symbol]: { value } })
 }
 
 /** What kafkajs asks a partitioner about, and the record it came from. */
@@ -165,6 +202,8 @@ async function admin(kafka: KafkaJs): Promise<KafkaAdmin> {
           if (type === 'TOPIC_ALREADY_EXISTS') continue
           // It was created; kafkajs waits for its leaders, but not for a server that has yet to learn of the topic.
           if (type === 'UNKNOWN_TOPIC_OR_PARTITION') throw unavailable(`topic ${topic.topic} is not known yet`, error)
+          if (type === undefined || MAY_PASS.has(type))
+            throw unavailable(`topic ${topic.topic} could not be created`, error)
           throw refusal('NOT_ALLOWED', `topic ${topic.topic} could not be created: ${detail(error)}`, error)
         }
       }
@@ -210,7 +249,7 @@ async function admin(kafka: KafkaJs): Promise<KafkaAdmin> {
 
 /** As kafkajs numbers what has settings. */
 const OF_TOPIC = 2
-const SETTINGS = ['cleanup.policy', 'min.insync.replicas', 'retention.ms']
+const SETTINGS = ['cleanup.policy', 'min.insync.replicas', 'retention.ms', 'unclean.leader.election.enable']
 
 /** Not every user may ask. */
 async function settingsOf(
@@ -238,7 +277,7 @@ async function partitionsOf(inner: KafkaJsAdmin, topic: string): Promise<number>
   } catch (error) {
     const type = typeOf(error)
     if (type === 'UNKNOWN_TOPIC_OR_PARTITION' || type === 'INVALID_TOPIC_EXCEPTION') return 0
-    throw translated(`Kafka says nothing of topic ${topic}`, error)
+    throw translated(`Kafka returned no metadata of topic ${topic}`, error)
   }
 }
 
@@ -249,6 +288,9 @@ async function call<T>(what: string, work: () => Promise<T>): Promise<T> {
     throw translated(`Kafka does not report ${what}`, error)
   }
 }
+
+/** What a cluster says while its controller changes: nobody is refused anything. */
+const MAY_PASS = new Set(['NOT_CONTROLLER', 'REQUEST_TIMED_OUT', 'LEADER_NOT_AVAILABLE', 'BROKER_NOT_AVAILABLE'])
 
 /** kafkajs puts the errors of topics into a list. */
 function detail(error: unknown): string {

@@ -58,6 +58,8 @@ export interface ProducerSettings {
   partitionOf(record: OutgoingRecord, partitions: number): number
   /** Milliseconds the server may wait for its replicas. */
   readonly timeout: number
+  /** Where its first records go. What is wrong with other topics is no concern of it. */
+  readonly topics: readonly string[]
 }
 
 /** Idempotent, acknowledged by every replica in sync, one request at a time. */
@@ -176,4 +178,13 @@ export function isOwnFault(error: unknown): error is WaybillError {
 export function unavailable(what: string, cause: unknown): Unavailable {
   const text = cause instanceof Error ? cause.message : String(cause)
   return new Unavailable(`${what}: ${text}`, { cause })
+}
+
+/** A partition has no leader at present: its topic is away, and the server is there. */
+export function leaderless(what: string, cause: Error): Unavailable {
+  return new Unavailable(`${what}: ${cause.message}`, { cause, code: 'NO_LEADER' })
+}
+
+export function isLeaderless(error: unknown): boolean {
+  return error instanceof Unavailable && error.code === 'NO_LEADER'
 }

@@ -7,6 +7,7 @@ import {
   type NatsMessage,
   type NatsSubscription,
   NoResponders,
+  statusOf,
 } from './nats.ts'
 
 export interface NatsRequest {
@@ -56,6 +57,7 @@ export class NatsLink {
   readonly #waiting = new Map<string, RequestBatch>()
   readonly #lost = new AbortController()
   readonly #listeners = new Set<(reason: unknown) => void>()
+  readonly #refusalListeners = new Set<(subject: string, error: Error) => void>()
   #watching: AsyncIterable<unknown> | undefined
   #broken: Error | undefined
   #next = 0
@@ -94,6 +96,12 @@ export class NatsLink {
   onBreak(listener: (reason: unknown) => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
+  }
+
+  /** Calls back when the server refuses what was sent to a subject: that gets no reply. Returns the way to stop. */
+  onRefused(listener: (subject: string, error: Error) => void): () => void {
+    this.#refusalListeners.add(listener)
+    return () => this.#refusalListeners.delete(listener)
   }
 
   subscribe(subject: string, callback: (error: Error | null, message: NatsMessage) => void): NatsSubscription {
@@ -178,7 +186,7 @@ export class NatsLink {
     const at = Number(subject.slice(dash + 1))
     const question = batch?.questions[at]
     if (batch === undefined || question === undefined) return
-    const nobody = message.data.length === 0 && message.headers?.code === NOBODY
+    const nobody = message.data.length === 0 && statusOf(message).code === NOBODY
     if (nobody) answer(batch, at, new NoResponders(question.subject))
     else if (batch.replies[at] === undefined && batch.accepts?.(message, at) !== false) answer(batch, at, message)
   }
@@ -199,7 +207,8 @@ export class NatsLink {
   /** A subject we may not publish to gets no answer, only this. */
   #refused(error: unknown): void {
     const { operation, subject } = error as { operation?: string; subject?: string }
-    if (operation !== 'publish') return
+    if (operation !== 'publish' || subject === undefined) return
+    for (const listener of [...this.#refusalListeners]) listener(subject, forbidden(error))
     for (const batch of [...this.#waiting.values()]) {
       answerRest(
         batch,

@@ -84,9 +84,16 @@ export class JetStreamError extends WaybillError {
 
 /** Nobody listens on the subject of a request: no JetStream, no such stream, or none of it at the moment. */
 export class NoResponders extends WaybillError {
-  constructor(subject: string) {
-    super('NO_RESPONDERS', `nobody responds on ${subject}`)
+  /** Somebody does, who is not JetStream. */
+  readonly foreign: boolean
+
+  constructor(subject: string, foreign = false) {
+    super(
+      'NO_RESPONDERS',
+      foreign ? `it is not JetStream that responds on ${subject}` : `nobody responds on ${subject}`,
+    )
     this.name = 'NoResponders'
+    this.foreign = foreign
   }
 }
 
@@ -103,6 +110,18 @@ export function headerBytes(headers: Iterable<readonly [string, string]>): Uint8
     text += `${name}: ${value}\r\n`
   }
   return Buffer.from(`${text}\r\n`)
+}
+
+/** As others wrote it, in a form that can be written: a line break in a value is a space, and a name that is none is left out. */
+export function writableHeaders(headers: Iterable<readonly [string, string]>): [string, string][] {
+  const writable: [string, string][] = []
+  for (const [name, value] of headers)
+    if (isName(name)) writable.push([name, hasBreak(value) ? unbroken(value) : value])
+  return writable
+}
+
+function unbroken(text: string): string {
+  return text.replace(/[\r\n]+/g, ' ')
 }
 
 function hasBreak(text: string): boolean {
@@ -124,38 +143,68 @@ function isName(name: string): boolean {
  * every name, which costs more than everything else that is done with a message. So they are read from the bytes it has
  * received, where it keeps them as all its versions do; where it does not, by asking it.
  */
-export function headerRecord(message: Pick<NatsMessage, 'headers' | '_rdata' | '_msg'>): Record<string, string> {
+export function headerRecord(message: ReceivedHeaders): Record<string, string> {
   const record: Record<string, string> = {}
   const text = headerText(message)
-  if (text === undefined) {
-    for (const [name, value] of headerEntries(message.headers)) put(record, name, value)
-    return record
-  }
-  for (let from = HEADER_START.length, end = 0; end >= 0; from = end + 2) {
-    end = text.indexOf('\r\n', from)
-    const colon = text.indexOf(':', from)
-    if (colon < from || colon >= end) continue
-    put(record, text.slice(from, colon), text.slice(colon + 1, end).trim())
-  }
+  if (text === undefined) for (const [name, value] of headersOfClient(message)) put(record, name, value)
+  else eachLine(text, (name, value) => put(record, name, value))
   return record
 }
 
+/**
+ * Name and value by turns; one that occurs twice comes twice. Read from the bytes as well: the client throws for a name or
+ * a value it would not write itself, and others write them.
+ */
+export function headerEntries(message: ReceivedHeaders): [string, string][] {
+  const text = headerText(message)
+  if (text === undefined) return headersOfClient(message)
+  const entries: [string, string][] = []
+  eachLine(text, (name, value) => entries.push([name, value]))
+  return entries
+}
+
+/** The server's number of a message that has no data: 503, 408, … */
+export function statusOf(message: Pick<NatsMessage, 'headers'>): { code: number; description: string } {
+  const { code = 0, description = '' } = readable(message) ?? {}
+  return { code, description }
+}
+
+type ReceivedHeaders = Pick<NatsMessage, 'headers' | '_rdata' | '_msg'>
+
 const HEADER_START = 'NATS/1.0\r\n'
 
-function headerText({ _rdata: bytes, _msg: parts }: Pick<NatsMessage, '_rdata' | '_msg'>): string | undefined {
+function headerText({ _rdata: bytes, _msg: parts }: ReceivedHeaders): string | undefined {
   const length = parts?.hdr
   if (!(bytes instanceof Uint8Array) || typeof length !== 'number' || length < HEADER_START.length) return undefined
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(length, bytes.length)).toString()
   return text.startsWith(HEADER_START) && text.endsWith('\r\n\r\n') ? text : undefined
 }
 
+function eachLine(text: string, line: (name: string, value: string) => void): void {
+  for (let from = HEADER_START.length, end = 0; end >= 0; from = end + 2) {
+    end = text.indexOf('\r\n', from)
+    const colon = text.indexOf(':', from)
+    if (colon < from || colon >= end) continue
+    line(text.slice(from, colon), text.slice(colon + 1, end).trim())
+  }
+}
+
+function headersOfClient(message: ReceivedHeaders): [string, string][] {
+  const entries: [string, string][] = []
+  for (const [name, values] of readable(message) ?? []) for (const value of [values].flat()) entries.push([name, value])
+  return entries
+}
+
+/** The client throws here for what it would not write. An error in its callback would end the connection. */
+function readable(message: Pick<NatsMessage, 'headers'>): NatsHeaders | undefined {
+  try {
+    return message.headers
+  } catch {
+    return undefined
+  }
+}
+
 function put(record: Record<string, string>, name: string, value: string): void {
   // An object without a prototype would be slower to everybody who reads it; this is all it would be good for.
   if (name !== '__proto__') record[name] = value
-}
-
-/** Name and value by turns; one that occurs twice comes twice. */
-export function* headerEntries(headers: NatsHeaders | undefined): Generator<[string, string]> {
-  if (headers === undefined) return
-  for (const [name, values] of headers) for (const value of [values].flat()) yield [name, value]
 }

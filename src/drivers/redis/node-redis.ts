@@ -182,20 +182,20 @@ function nodeSentinel(given: NodeSentinel): RedisClient {
  */
 async function throughSentinel(sentinel: NodeSentinel, options: RedisConnectOptions): Promise<RedisConnection> {
   const onEnd = await opened(sentinel, options)
-  let tell: (reason?: unknown) => void = () => {}
+  let report: (reason?: unknown) => void = () => {}
   sentinel.on('topology-change', ({ type }: { type?: string }) => {
-    if (type === 'MASTER_CHANGE') tell(new Error('another is master now'))
+    if (type === 'MASTER_CHANGE') report(new Error('another is master now'))
   })
   const send = async (args: readonly RedisArg[]) => {
     try {
       return await sentinel.sendCommand(false, args, SEND)
     } catch (error) {
-      if (!isReply(error)) tell(error)
+      if (!isReply(error)) report(error)
       throw error
     }
   }
   const listen: OnEnd = (listener) => {
-    tell = listener
+    report = listener
     onEnd(listener)
   }
   return connectionOf(
@@ -229,16 +229,16 @@ type OnEnd = RawRedis['onEnd']
 async function opened(client: NodeCommon, options: RedisConnectOptions): Promise<OnEnd> {
   let last: unknown
   let ended = false
-  let tell: (reason?: unknown) => void = () => {
+  let report: (reason?: unknown) => void = () => {
     ended = true
   }
   client.on('error', (error) => {
     last = error
     // Without reconnecting, an error of the socket is its end.
-    if ('isOpen' in client && !(client as NodeClient).isOpen) tell(error)
+    if ('isOpen' in client && !(client as NodeClient).isOpen) report(error)
   })
-  client.on('terminated', (error) => tell(error))
-  client.on('end', () => tell(last))
+  client.on('terminated', (error) => report(error))
+  client.on('end', () => report(last))
   try {
     await openedInTime(client.connect(), options)
   } catch (error) {
@@ -246,7 +246,7 @@ async function opened(client: NodeCommon, options: RedisConnectOptions): Promise
     throw error
   }
   return (listener) => {
-    tell = listener
+    report = listener
     if (ended) listener(last)
   }
 }

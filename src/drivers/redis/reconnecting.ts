@@ -107,8 +107,12 @@ export class ReconnectingRedis implements RedisCommands {
   #forget(connection: RedisConnection): void {
     this.#retired.delete(connection)
     const connecting = this.#connecting
-    connecting?.then((current) => {
-      if (current === connection && this.#connecting === connecting) this.#connecting = undefined
-    })
+    // Another may be under way by now, and whoever waits for it hears how it ended.
+    connecting?.then(
+      (current) => {
+        if (current === connection && this.#connecting === connecting) this.#connecting = undefined
+      },
+      () => {},
+    )
   }
 }

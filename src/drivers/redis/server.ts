@@ -6,10 +6,10 @@ export interface Address {
   readonly path?: string
 }
 
-/** One server, or several that know each other, by name: equal names are the same server. */
+/** One server, or several that know each other, by name: its addresses, and what else tells it from others behind them. */
 export function serverOf(addresses: readonly Address[], more = ''): string | undefined {
   if (addresses.length === 0) return undefined
-  return [...addresses.map(nameOf).sort(), more].join(' ')
+  return `${addresses.map(nameOf).sort().join(',')} ${more}`
 }
 
 function nameOf({ host = '127.0.0.1', port = 6379, path }: Address): string {
@@ -29,7 +29,17 @@ export function addressIn(given: unknown): Address {
   }
 }
 
-/** Whether two may be the same server: where that is not known, they may. */
+/**
+ * Whether two may be the same server: where that is not known, they may. One address in common is enough: clients of a
+ * cluster, or of sentinels, need not be given all of the nodes.
+ */
 export function mayBeSame(a: string | undefined, b: string | undefined): boolean {
-  return a === undefined || b === undefined || a === b
+  if (a === undefined || b === undefined || a === b) return true
+  const [[addresses, more], [others, othersMore]] = [partsOf(a), partsOf(b)]
+  return more === othersMore && addresses.some((address) => others.includes(address))
+}
+
+function partsOf(server: string): [addresses: readonly string[], more: string] {
+  const end = server.indexOf(' ')
+  return [server.slice(0, end).split(','), server.slice(end + 1)]
 }

@@ -13,7 +13,10 @@ export const STATEMENT_WITHIN = 30_000
 /** How long statements that are still under way when a transaction has failed are waited for. */
 export const UNDER_WAY_WITHIN = 1_000
 
-/** The answer, or after `ms` an error; `onLate` then closes what can no longer be trusted. */
+/**
+ * The answer, or after `ms` an error; `onLate` then closes what can no longer be trusted. Not `withDeadline`: every statement
+ * has such a limit, and a signal for each would cost ten times as much as the timer alone.
+ */
 export function answered<T>(
   promise: PromiseLike<T>,
   ms: number | undefined,
@@ -53,13 +56,21 @@ function noAnswer(ms: number): Unavailable {
 export class Turns {
   #last: Promise<unknown> | undefined
 
-  run<T>(send: () => Promise<T>): Promise<T> {
-    const mine = this.#last === undefined ? send() : this.#last.then(send)
-    const over = mine.then(ignore, ignore).then(() => {
-      if (this.#last === over) this.#last = undefined
+  /** The answer is awaited once: a promise that two wait for names none of them in the stack of its error. */
+  async run<T>(send: () => Promise<T>): Promise<T> {
+    const before = this.#last
+    let end = ignore
+    const over = new Promise<void>((resolve) => {
+      end = resolve
     })
     this.#last = over
-    return mine
+    try {
+      if (before !== undefined) await before
+      return await send()
+    } finally {
+      if (this.#last === over) this.#last = undefined
+      end()
+    }
   }
 
   get busy(): boolean {

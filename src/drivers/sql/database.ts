@@ -37,7 +37,7 @@ export function databaseOf(given: unknown, within?: number): Database {
   if (isPgliteRoot(given)) return new PgliteDatabase(given, within) as unknown as Database
   const one = isPgClient(given) ? 'a pg Client is a single connection, and more than one is needed' : undefined
   // A URL holds a password: what was given is never shown.
-  const what = typeof given === 'string' ? 'a text, perhaps a URL,' : `${describe(typeof given)} as given`
+  const what = typeof given === 'string' ? 'a text, perhaps a URL,' : describe(given)
   throw new WaybillError(
     'INVALID_OPTION',
     `${one ?? `${what} is not a database`}; give a pg Pool, the sql of postgres.js, or a PGlite instance`,

@@ -216,11 +216,10 @@ export class PgDatabase implements Database<PgClient> {
   }
 
   async transaction<T>(fn: (tx: PgClient) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    const client = await begin(this.#pool, signal)
+    const failures = new Failures()
+    const client = await begin(this.#pool, failures, signal)
     const guard = new TransactionGuard()
     const turns = new Turns()
-    const failures = new Failures()
-    client.on('error', failures.lost)
     let value: T
     try {
       value = await fn(transactionClient(client, guard, turns, failures))
@@ -234,6 +233,11 @@ export class PgDatabase implements Database<PgClient> {
       client.removeListener('error', failures.lost)
     }
     guard.end()
+    const lost = failures.beforeCommit
+    if (lost !== undefined) {
+      giveBack(client, true)
+      throw lost
+    }
     await commit(client, turns, failures)
     return value
   }
@@ -300,13 +304,15 @@ function giveBack(client: PgClient, broken: boolean): void {
   if (!broken) client.removeListener('error', ignore)
 }
 
-async function begin(pool: PgPool, signal: AbortSignal | undefined): Promise<PgClient> {
+/** `failures` hears of a loss from before BEGIN on: the server's last words may come together with the answer. */
+async function begin(pool: PgPool, failures: Failures, signal: AbortSignal | undefined): Promise<PgClient> {
   let client: PgClient
   try {
     client = await checkOut(pool, CHECKOUT_WITHIN, signal)
   } catch (error) {
     throw cannotBegin(error)
   }
+  client.on('error', failures.lost)
   try {
     const begun = answered(client.query('BEGIN'), ANSWER_WITHIN, () => {})
     await untilAborted<unknown>(begun, signal, () => {
@@ -314,6 +320,7 @@ async function begin(pool: PgPool, signal: AbortSignal | undefined): Promise<PgC
     })
     return client
   } catch (error) {
+    client.removeListener('error', failures.lost)
     giveBack(client, true)
     throw cannotBegin(error)
   }
@@ -345,17 +352,22 @@ async function commit(client: PgClient, turns: Turns, failures: Failures): Promi
 
 function transactionClient(client: PgClient, guard: TransactionGuard, turns: Turns, failures: Failures): PgClient {
   const send = async (args: [string, unknown[]?]) => {
-    guard.check()
-    return failures.watch(turns.run(() => client.query(...args)))
+    guard.check(textOf(args))
+    return await failures.watch(turns.run(() => client.query(...args)))
   }
   return guarded(client, {
     query: (...args: [string, unknown[]?]) => {
       if (!answersAtOnce(args)) return send(args)
-      guard.check()
+      guard.check(textOf(args))
       return client.query(...args)
     },
     release: () => {
       throw new WaybillError('NOT_YOURS', 'this client belongs to withTransaction(), which releases it itself')
     },
   })
+}
+
+/** Callers may give a configuration of the driver's, or a query object, too. */
+function textOf([query]: readonly unknown[]): unknown {
+  return typeof query === 'string' ? query : (query as { text?: unknown } | undefined)?.text
 }

@@ -22,21 +22,37 @@ export interface PoolState {
  */
 export function fromPool<T>(
   coming: Promise<T>,
-  limits: { readonly ms: number | undefined; readonly signal: AbortSignal | undefined },
+  limits: { readonly ms: number | undefined; readonly signal: AbortSignal | undefined; readonly patience?: number },
   state: () => PoolState,
   giveBack: (late: T) => void,
   onLate: () => void = () => {},
 ): Promise<T> {
   const began = performance.now()
   const none = () => noneFree(state(), performance.now() - began)
+  const timer = setTimeout(() => reportWaiting(none().message), limits.patience ?? PATIENCE).unref()
+  const over = () => clearTimeout(timer)
   const returned = () => {
+    over()
     onLate()
     coming.then(giveBack, () => {})
   }
+  coming.then(over, over)
   return untilAborted(answered(coming, limits.ms, returned, none), limits.signal, () => {
     returned()
     throw none()
   })
+}
+
+/** A connection that does not come for so long is worth a word, long before those who wait for it give up. */
+const PATIENCE = 5_000
+const AGAIN_AFTER = 60_000
+let reportedAt = Number.NEGATIVE_INFINITY
+
+/** While a pool is used up everybody waits for it: one of them says so, once a minute. */
+function reportWaiting(message: string): void {
+  if (performance.now() - reportedAt < AGAIN_AFTER) return
+  reportedAt = performance.now()
+  telemetry.warning.publish({ where: 'pool', message })
 }
 
 function noneFree({ name, size, taken }: PoolState, ms: number): Unavailable {

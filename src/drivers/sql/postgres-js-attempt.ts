@@ -5,7 +5,6 @@ import type { PostgresJsInner, PostgresJsRoot, PostgresJsSent, PostgresJsTransac
 import {
   cannotBegin,
   commitUnknown,
-  endedInside,
   Failures,
   gaveUp,
   guarded,
@@ -137,7 +136,7 @@ export class PostgresJsAttempt<T> {
       tx,
       {
         unsafe: (...args: [string, unknown[]?, object?]) => {
-          this.#check(args[0])
+          this.#guard.check(args[0])
           return send(tx.unsafe(...args))
         },
         savepoint: (...args: [string, TransactionWork<unknown>] | [TransactionWork<unknown>]) => {
@@ -146,7 +145,7 @@ export class PostgresJsAttempt<T> {
         },
       },
       (call, args) => {
-        this.#check(Array.isArray(args[0]) ? args[0][0] : undefined)
+        this.#guard.check(Array.isArray(args[0]) ? args[0][0] : undefined)
         return send(call())
       },
     )
@@ -167,15 +166,7 @@ export class PostgresJsAttempt<T> {
     this.#inner = inner
     return true
   }
-
-  /** A connection whose transaction has ended goes back to the pool at once, while the function still uses it. */
-  #check(text: unknown): void {
-    this.#guard.check()
-    if (typeof text === 'string' && ENDS.test(text)) throw endedInside()
-  }
 }
-
-const ENDS = /^\s*(commit|end|abort|rollback(?!\s+((work|transaction)\s+)?to\b))\b/i
 
 /** The function returned, the whole failed: by a caught error, by COMMIT itself, or because nobody answered. */
 function verdict(error: unknown): unknown {

@@ -26,9 +26,12 @@ export function commitUnknown(cause: unknown): Unavailable {
 
 /** What all transactions need was lost in the middle of this one, so its message is not to blame. */
 export function connectionLost(loss: unknown, cause: unknown): Unavailable {
-  return new Unavailable(`the connection to PostgreSQL was lost inside the transaction: ${errorSummary(loss)}`, {
-    cause,
-  })
+  return new Unavailable(
+    `the connection to PostgreSQL was lost inside the transaction, which is rolled back: ${errorSummary(loss)}`,
+    {
+      cause,
+    },
+  )
 }
 
 /** Of a leaked transaction whose work was asked to stop, and went on. */
@@ -96,6 +99,11 @@ export class Failures {
     if (typeof error === 'object' && error !== null) this.#ofLoss.add(error)
   }
 
+  /** What to throw for a function that returned although the connection was lost: COMMIT cannot be sent any more. */
+  get beforeCommit(): Unavailable | undefined {
+    return this.#loss === undefined ? undefined : connectionLost(this.#loss.error, this.#loss.error)
+  }
+
   /** What to throw for the error of the function: `Unavailable` where it comes of the loss, else the error itself. */
   verdict(error: unknown): unknown {
     if (this.#loss === undefined) return error
@@ -140,10 +148,17 @@ export class TransactionGuard {
     this.#reason ??= reason === undefined ? leaked : () => reason
   }
 
-  check(): void {
+  /**
+   * Refuses a statement that would end the transaction, too: the connection may go back to the pool while the function still
+   * uses it, and where the answer is lost, nobody knows any more whether all is rolled back.
+   */
+  check(text?: unknown): void {
     if (this.#reason !== undefined) throw this.#reason()
+    if (typeof text === 'string' && ENDS.test(text)) throw endedInside()
   }
 }
+
+const ENDS = /^\s*(commit|end|abort|rollback(?!\s+((work|transaction)\s+)?to\b))\b/i
 
 function leaked(): WaybillError {
   return new WaybillError(

@@ -31,7 +31,7 @@ const records = (): OutgoingRecord[] =>
 
 test('success is success only when every partition was answered for', async () => {
   let next = 0
-  const settings = { partitionOf: () => next++ % 3, timeout: 1000 }
+  const settings = { partitionOf: () => next++ % 3, timeout: 1000, topics: ['t'] }
   const whole = await kafkaJs(forgetful([0, 1, 2])).producer(settings)
   await whole.send(records())
   const part = await kafkaJs(forgetful([0, 2])).producer(settings)
@@ -43,10 +43,32 @@ test('success is success only when every partition was answered for', async () =
 
 test('a record keeps its partition when it is sent again', async () => {
   let next = 0
-  const producer = await kafkaJs(forgetful([0, 1, 2])).producer({ partitionOf: () => next++ % 3, timeout: 1000 })
+  const settings = { partitionOf: () => next++ % 3, timeout: 1000, topics: ['t'] }
+  const producer = await kafkaJs(forgetful([0, 1, 2])).producer(settings)
   const sent = records()
   await producer.send(sent)
   expect(sent.map(({ partition }) => partition)).toEqual([0, 1, 2])
+})
+
+test('a producer asks for its own topics, and for all where one of them is not known yet', async () => {
+  const create = Symbol('private:Kafka:createCluster')
+  const asked: string[][] = []
+  /** As kafkajs does it; `new` is a topic of which the server that is asked has not heard. */
+  class Client {
+    [create] = () => ({ targetTopics: new Set<string>() })
+    producer() {
+      const { targetTopics } = this[create]()
+      const connect = async () => {
+        asked.push([...targetTopics])
+        if (targetTopics.has('new')) throw Object.assign(new Error('?'), { type: 'UNKNOWN_TOPIC_OR_PARTITION' })
+      }
+      return { connect, disconnect: async () => {} }
+    }
+  }
+  const connected = (topics: readonly string[]) =>
+    kafkaJs(new Client() as unknown as KafkaJs).producer({ partitionOf: () => 0, timeout: 1000, topics })
+  for (const topics of [['a', 'b'], ['a', 'new'], []]) await connected(topics)
+  expect(asked).toEqual([['a', 'b'], ['a', 'new'], [], []])
 })
 
 test('partitions are dealt out evenly, each to somebody who reads its topic', () => {

@@ -41,6 +41,30 @@ describeWith(['redis'], 'drivers of redis and the node that replies', () => {
     }
   })
 
+  test('a connection is replaced while the next cannot be opened: whoever asked is told, and the process goes on', async () => {
+    const { master } = await replicated({ replicas: 0 })
+    const refused = redisScript('refused', "return redis.error_reply('READONLY You can’t write')")
+    const unhandled: unknown[] = []
+    const onUnhandled = (error: unknown) => void unhandled.push(error)
+    process.on('unhandledRejection', onUnhandled)
+    for (const driver of [ioredis, nodeRedis]) {
+      // As sentinels do that know of no other master yet.
+      const [first, next] = [redisOf(driver(master.url)), redisOf(driver('redis://127.0.0.1:1'))]
+      let opened = 0
+      const connect: typeof first.connect = (options) => (++opened === 1 ? first : next).connect(options)
+      const redis = new ReconnectingRedis({ ...first, connect }, { timeout: 30_000 })
+      const before = await redis.connection()
+      const asked = [1, 2].map(() => redis.script(refused, [], []).catch(() => redis.command(['ping'])))
+      const answers = await Promise.allSettled(asked)
+      expect(answers.map((one) => 'reason' in one && one.reason.code)).toEqual(['UNAVAILABLE', 'UNAVAILABLE'])
+      await eventually('the first has ended', async () => before.lost.aborted)
+      await new Promise((resolve) => setImmediate(resolve))
+      await redis.close()
+    }
+    process.off('unhandledRejection', onUnhandled)
+    expect(unhandled).toEqual([])
+  })
+
   test('whoever closes does not wait for what a replaced connection still brings', async () => {
     const { master } = await replicated({ replicas: 0 })
     const redis = new ReconnectingRedis(redisOf(ioredis(master.url)), { timeout: 30_000 })
