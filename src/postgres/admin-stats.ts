@@ -1,7 +1,8 @@
 import type { Sql } from '../drivers/sql/sql.ts'
-import type { Count, OutboxStats, State, StatsOptions } from '../outbox/admin.ts'
+import type { Count, OutboxStats, State } from '../outbox/admin.ts'
 import type { OutboxNames } from './names.ts'
 import { sql } from './sql.generated.ts'
+import type { TimedCounts } from './timed-counts.ts'
 
 /** Up to here events are counted, through indexes that hold nothing else. Beyond, they are estimated. */
 const COUNTED = 10_000
@@ -13,17 +14,33 @@ export const BY_INDEX = ['enable_seqscan', 'enable_bitmapscan', 'enable_sort', '
 const PLACES = '200'
 const EACH = '50'
 
-/** All counts of a call together may cost as much as so many states that have come to their bound. */
-const ALTOGETHER = 2
+/** What is not begun: ANALYZE looks at some rows only, so even what it says of a state that has not changed is not exact. */
+const SURELY = 1.5
+
+/** What was seen of each state, and what is known beside. `full`: there are more than were seen. */
+export interface StatsLook {
+  readonly counted: Record<State, number>
+  readonly full: Record<State, boolean>
+  readonly sizes: ReadonlyMap<State, number>
+  readonly known: ReadonlyMap<string, Known>
+  blocked: { readonly keys: number; readonly held: number; readonly full: boolean }
+  readonly oldestReadySeconds: number | undefined
+}
+
+/** What the server knows of a state without looking: about how many there are, how many at least, how many at most. */
+interface Known {
+  readonly count: number
+  readonly least: number
+  readonly most: number
+}
 
 /**
- * How many events are in which state, without a scan that grows with the table. Small numbers are exact, and larger ones
- * up to `exactUpTo` of a state, as long as all of them are not more than twice that. Of the others, ready and dead are sampled through their indexes;
- * published is what is left of the rows the server has counted; the rest is what the last ANALYZE has seen.
+ * How many events are in which state, without a scan that grows with the table: small numbers, and what a sample and
+ * statistics say of the others. Ready and dead are sampled through their indexes; published is what is left of the rows the
+ * server has counted; the rest is what the last ANALYZE has seen.
  * Runs in a transaction, since it makes the planner use these indexes.
  */
-export async function readStats(on: Sql, names: OutboxNames, options: StatsOptions = {}): Promise<OutboxStats> {
-  const { exactUpTo = COUNTED, published = true } = options
+export async function lookAt(on: Sql, names: OutboxNames, published: boolean): Promise<StatsLook> {
   await on.query(`SELECT ${BY_INDEX.map((setting) => `set_config('${setting}', 'off', true)`).join(', ')}`)
   const bounds = [COUNTED + 1, LOOKED_AT + 1, published ? COUNTED + 1 : 0]
   const row = (await on.query(names.fill(sql['stats']), bounds.map(String))).rows[0]!
@@ -48,30 +65,55 @@ export async function readStats(on: Sql, names: OutboxNames, options: StatsOptio
     published: counted.published > COUNTED,
     dead: counted.dead > COUNTED,
   }
-  const sizes = await sampleFull(on, names, full)
-  const known =
-    full.ready || full.dead || timersFull || blockersFull || full.published ? await total(on, names) : NOTHING
-  // All indexes share a bound, small ones first: many must not cost many times as much as one.
-  let left = ALTOGETHER * exactUpTo
-  const about = (state: State) => sizes.get(state) ?? known.get(state) ?? 0
-  const cost = ({ holds, row }: CountedIndex) => row * holds.reduce((sum, state) => sum + about(state), 0)
-  for (const index of [...COUNTED_INDEXES].sort((a, b) => cost(a) - cost(b))) {
-    if (!index.states.some((state) => full[state])) continue
-    // What holds more is not worth beginning with.
-    if (left <= COUNTED || cost(index) > 1.1 * left) continue
-    if (index.states.some((state) => about(state) > 1.1 * exactUpTo)) continue
-    const most = Math.min(Math.floor(left / index.row), index.holds.length * exactUpTo)
-    left -= index.row * (await countExactly(on, names, index, most, counted, full))
-  }
-  const states = estimate(counted, full, sizes, known)
-  return {
-    states,
-    oldestReadySeconds: row['oldest'] === null ? undefined : Math.max(0, Number(row['oldest'])),
-    blockedKeys: blockedKeys(seen('keys'), seen('held'), states.held, blockersFull),
+  const known = Object.values(full).includes(true) ? await total(on, names) : NOTHING
+  const sizes = await sampleFull(on, names, full, known)
+  const blocked = { keys: seen('keys'), held: counted.held, full: blockersFull }
+  const oldestReadySeconds = row['oldest'] === null ? undefined : Math.max(0, Number(row['oldest']))
+  return { counted, full, sizes, known, blocked, oldestReadySeconds }
+}
+
+/**
+ * Counts what was not seen to its end, each state up to `exactUpTo` by itself, small indexes first. What is surely above is
+ * not begun. Writes each number into the look when it is known: the server may end this in the middle.
+ */
+export async function countExactly(
+  on: Sql,
+  names: OutboxNames,
+  look: StatsLook,
+  counts: TimedCounts<IndexCount>,
+  { exactUpTo, until }: { readonly exactUpTo: number; readonly until: number | undefined },
+): Promise<void> {
+  if (exactUpTo <= COUNTED) return
+  const about = (state: State) => look.sizes.get(state) ?? look.known.get(state)?.count ?? 0
+  const least = (state: State) => look.known.get(state)?.least ?? 0
+  const indexes = COUNTED_INDEXES.map((index) => ({ index, what: `${index.states.join()} ${exactUpTo}` }))
+  indexes.sort((a, b) => sumOf(a.index.holds, about) - sumOf(b.index.holds, about))
+  for (const { index, what } of counts.inOrder(indexes)) {
+    const most = index.states.length * exactUpTo
+    if (!index.states.some((state) => look.full[state])) continue
+    if (sumOf(index.states, least) > SURELY * most) continue
+    const found = await counts.count(on, what, until, () => countIndex(on, names, index, most))
+    if (found === undefined) continue
+    for (const [state, count] of found.counts) {
+      look.counted[state] = Math.max(look.counted[state], count)
+      look.full[state] = found.more
+    }
+    const { keys, more } = found
+    if (keys !== undefined) look.blocked = { keys, held: found.counts.get('held')!, full: more }
   }
 }
 
-const NOTHING: ReadonlyMap<string, number> = new Map()
+/** What a look amounts to. */
+export function statsOf({ counted, full, sizes, known, blocked, oldestReadySeconds }: StatsLook): OutboxStats {
+  const states = estimate(counted, full, sizes, known)
+  return { states, oldestReadySeconds, blockedKeys: blockedKeys(blocked, states.held) }
+}
+
+const NOTHING: ReadonlyMap<string, Known> = new Map()
+
+function sumOf(states: readonly State[], of: (state: State) => number): number {
+  return states.reduce((sum, state) => sum + of(state), 0)
+}
 
 /** A state index that can be counted: the states it holds, and those that are counted with it. */
 interface CountedIndex {
@@ -79,71 +121,72 @@ interface CountedIndex {
   readonly states: readonly State[]
   readonly condition: string
   readonly order: string
-  /** What a row costs: states that are told apart take half as long again. */
-  readonly row: number
+  /** In their order, so that keys are told apart at little cost. */
+  readonly byKey?: boolean
 }
 
 const COUNTED_INDEXES: readonly CountedIndex[] = [
-  { holds: ['ready'], states: ['ready'], condition: `state = 'ready'`, order: 'sequence', row: 1 },
-  { holds: ['dead'], states: ['dead'], condition: `state = 'dead'`, order: 'sequence', row: 1 },
+  { holds: ['ready'], states: ['ready'], condition: `state = 'ready'`, order: 'sequence' },
+  { holds: ['dead'], states: ['dead'], condition: `state = 'dead'`, order: 'sequence' },
   {
     holds: ['scheduled', 'retrying', 'leased'],
     states: ['scheduled', 'retrying', 'leased'],
     condition: `state IN ('scheduled', 'retrying', 'leased')`,
     order: 'available_at, sequence',
-    row: 1.5,
   },
   {
     holds: ['retrying', 'dead', 'held'],
     states: ['held'],
-    condition: `key IS NOT NULL AND state IN ('retrying', 'dead', 'held')`,
+    // The first part is that of the index, without which the planner does not see that it may be used alone.
+    condition: `key IS NOT NULL AND state IN ('retrying', 'dead', 'held') AND state = 'held'`,
     order: 'key, sequence',
-    row: 1.5,
+    byKey: true,
   },
 ]
 
-/** Counts one index up to the bound. Where it ends before, the numbers are exact. Returns how many it has seen. */
-async function countExactly(
-  on: Sql,
-  names: OutboxNames,
-  { holds, states, condition, order }: CountedIndex,
-  most: number,
-  counted: Record<State, number>,
-  full: Record<State, boolean>,
-): Promise<number> {
-  const several = holds.length > 1
-  // Where all that it holds is asked for, one of the states is what is left.
-  const rest = states.length === holds.length ? states[0] : undefined
-  const told = states.filter((state) => state !== rest)
-  const counts = told.map((state) => `, count(*) FILTER (WHERE state = '${state}')::text AS ${state}`).join('')
-  const text = sql['stats-count']
-    .replaceAll('{{condition}}', condition)
-    .replaceAll('{{order}}', order)
-    .replaceAll('{{column}}', several ? 'state' : '1')
-    .replaceAll('{{counts}}', counts)
-  const row = (await on.query(names.fill(text), [String(most + 1)])).rows[0]!
-  const seen = Number(row['seen'])
-  const found = new Map(told.map((state) => [state, Number(row[state])]))
-  if (rest !== undefined)
-    found.set(
-      rest,
-      [...found.values()].reduce((left, count) => left - count, seen),
-    )
-  for (const [state, count] of found) {
-    counted[state] = Math.max(counted[state], count)
-    full[state] = seen > most
-  }
-  return seen
+/** What one index holds of the states that were asked for. `more`: it was not read to its end. */
+export interface IndexCount {
+  readonly counts: ReadonlyMap<State, number>
+  readonly more: boolean
+  /** Of how many keys they are, where they are counted by key. */
+  readonly keys?: number
 }
 
-/** The states that are estimated from a sample. */
+async function countIndex(on: Sql, names: OutboxNames, index: CountedIndex, most: number): Promise<IndexCount> {
+  const { states, condition, order, byKey = false } = index
+  // One of the states is what is left.
+  const [rest, ...filtered] = states
+  const text = sql[byKey ? 'stats-count-keys' : 'stats-count']
+    .replaceAll('{{condition}}', condition)
+    .replaceAll('{{order}}', order)
+    .replaceAll('{{column}}', filtered.length > 0 ? 'state' : '1')
+    .replaceAll(
+      '{{counts}}',
+      filtered.map((state) => `, count(*) FILTER (WHERE state = '${state}')::text AS ${state}`).join(''),
+    )
+  const row = (await on.query(names.fill(text), [String(most + 1)])).rows[0]!
+  const counts = new Map(filtered.map((state) => [state, Number(row[state])]))
+  const seen = Number(row['seen'])
+  counts.set(
+    rest!,
+    [...counts.values()].reduce((left, count) => left - count, seen),
+  )
+  return { counts, more: seen > most, ...(byKey && { keys: Number(row['keys']) }) }
+}
+
+/** The states that are estimated from a sample. A crowd at a place that was looked at seems to be one all the way to the next. */
 async function sampleFull(
   on: Sql,
   names: OutboxNames,
   full: Record<State, boolean>,
+  known: ReadonlyMap<string, Known>,
 ): Promise<ReadonlyMap<State, number>> {
   const sizes = new Map<State, number>()
-  for (const state of ['ready', 'dead'] as const) if (full[state]) sizes.set(state, await sampled(on, names, state))
+  for (const state of ['ready', 'dead'] as const) {
+    if (!full[state]) continue
+    const { least, most } = known.get(state) ?? UNKNOWN
+    sizes.set(state, Math.min(most, Math.max(least, await sampled(on, names, state))))
+  }
   return sizes
 }
 
@@ -151,7 +194,7 @@ function estimate(
   counted: Record<State, number>,
   full: Record<State, boolean>,
   sizes: ReadonlyMap<State, number>,
-  known: ReadonlyMap<string, number>,
+  known: ReadonlyMap<string, Known>,
 ): Record<State, Count> {
   const states = Object.fromEntries(
     Object.entries(counted).map(([state, count]) => [state, { count, estimated: full[state as State] }]),
@@ -162,12 +205,12 @@ function estimate(
   }
   for (const [state, size] of sizes) if (full[state]) guess(state, size)
   for (const state of ['scheduled', 'retrying', 'leased', 'held'] as const) {
-    if (full[state]) guess(state, known.get(state) ?? 0)
+    if (full[state]) guess(state, known.get(state)?.count ?? 0)
   }
   if (full.published) {
     let others = 0
     for (const state in states) if (state !== 'published') others += states[state as State].count
-    guess('published', (known.get('') ?? 0) - others)
+    guess('published', (known.get('')?.count ?? 0) - others)
   }
   return states
 }
@@ -177,14 +220,25 @@ async function sampled(on: Sql, names: OutboxNames, state: 'ready' | 'dead'): Pr
   return Number((await on.query(names.fill(text), [PLACES, EACH])).rows[0]!['count'])
 }
 
+const UNKNOWN: Known = { count: 0, least: 0, most: Number.POSITIVE_INFINITY }
+
 /** Rows by state, and all of them under the empty name. */
-async function total(on: Sql, names: OutboxNames): Promise<Map<string, number>> {
+async function total(on: Sql, names: OutboxNames): Promise<Map<string, Known>> {
   const { rows } = await on.query(names.fill(sql['stats-total']))
-  return new Map(rows.map((row) => [(row['state'] as string | null) ?? '', Number(row['count'])]))
+  const known = new Map<string, Known>()
+  for (const { state, ...row } of rows) {
+    const name = (state as string | null) ?? ''
+    const given = Object.entries(row).filter(([, number]) => number !== null)
+    const numbers = Object.fromEntries(given.map(([what, number]) => [what, Number(number)]))
+    known.set(name, { ...(known.get(name) ?? UNKNOWN), ...numbers })
+  }
+  return known
 }
 
 /** Where not all held events were seen, the others are taken to be as many for each key. */
-function blockedKeys(keys: number, seen: number, held: Count, more: boolean): Count {
-  if (!more || seen === 0) return { count: keys, estimated: more }
-  return { count: Math.round((keys * held.count) / seen), estimated: true }
+function blockedKeys({ keys, held, full }: StatsLook['blocked'], all: Count): Count {
+  if (!full) return { count: keys, estimated: false }
+  // None of those that were seen: there is one at least where any is held.
+  if (held === 0) return { count: Math.min(1, all.count), estimated: true }
+  return { count: Math.round((keys * all.count) / held), estimated: true }
 }

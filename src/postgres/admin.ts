@@ -1,4 +1,12 @@
-import { checkOptions, type Duration, describe, isUuid, type RawMessage, WaybillError } from '../core/index.ts'
+import {
+  type Clock,
+  checkOptions,
+  type Duration,
+  describe,
+  isUuid,
+  type RawMessage,
+  WaybillError,
+} from '../core/index.ts'
 import { ANSWER_WITHIN, limited } from '../drivers/sql/connection.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import type { Database, Sql } from '../drivers/sql/sql.ts'
@@ -31,7 +39,7 @@ import {
 } from '../outbox/admin-checks.ts'
 import { auditOf, entryOf, filterValues, placeOf, readCursor, type StateSqlOptions, stateSql } from './admin-filter.ts'
 import { replay } from './admin-replay.ts'
-import { readStats } from './admin-stats.ts'
+import { countExactly, type IndexCount, lookAt, type StatsLook, statsOf } from './admin-stats.ts'
 import { type ArchiveTarget, Cleaning } from './cleaner.ts'
 import type { StoredRow } from './columns.ts'
 import { explained } from './errors.ts'
@@ -39,6 +47,7 @@ import { recorded } from './migrate.ts'
 import type { OutboxNames } from './names.ts'
 import { messageOfStored } from './row.ts'
 import { sql } from './sql.generated.ts'
+import { TimedCounts } from './timed-counts.ts'
 
 /** Limits of admin actions. */
 export interface PostgresAdminOptions {
@@ -75,15 +84,17 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
   readonly #names: OutboxNames
   readonly #archive: ArchiveTarget | undefined
   readonly #cleaning: Cleaning
+  readonly #counts: TimedCounts<IndexCount>
   #layout: { readonly tenants: boolean; readonly log: boolean } | undefined
 
-  constructor(db: Database, names: OutboxNames, options: PostgresAdminOptions = {}) {
+  constructor(db: Database, names: OutboxNames, options: PostgresAdminOptions = {}, clock?: Clock) {
     checkOptions('outbox admin', options, { retention: true, archive: true })
     this.name = names.table.text
     this.#db = db
     this.#names = names
     this.#archive = options.archive
     this.#cleaning = new Cleaning(db, names, options)
+    this.#counts = new TimedCounts(clock)
   }
 
   list(filter: OutboxFilter = {}, page: Page = {}): Promise<readonly OutboxEntry[]> {
@@ -181,9 +192,21 @@ export class PostgresOutboxAdmin implements OutboxAdmin {
     })
   }
 
-  stats(options: StatsOptions = {}): Promise<OutboxStats> {
-    checkOptions('stats', options, { exactUpTo: true, published: true })
-    return this.#look((on) => readStats(on, this.#names, options))
+  async stats(options: StatsOptions = {}): Promise<OutboxStats> {
+    checkOptions('stats', options, { exactUpTo: true, published: true, within: true })
+    const { exactUpTo = 0, published = true, within } = options
+    const until = within === undefined ? undefined : this.#counts.clock.monotonic() + within
+    let look: StatsLook | undefined
+    try {
+      await this.#look(async (on) => {
+        look = await lookAt(on, this.#names, published)
+        await countExactly(on, this.#names, look, this.#counts, { exactUpTo, until })
+      })
+    } catch (error) {
+      // What could not be counted in time is an estimate; the rest is known.
+      if (look === undefined || (error as { code?: unknown } | null)?.code !== 'TOO_SLOW') throw error
+    }
+    return statsOf(look!)
   }
 
   clean(options: { retention?: number; limit?: number } = {}): Promise<number> {

@@ -1,4 +1,4 @@
-import { type Clock, telemetry } from '../core/index.ts'
+import { type Clock, telemetry, withoutText } from '../core/index.ts'
 import { type Connection, textArray } from '../drivers/sql/sql.ts'
 import { isRefusal } from './errors.ts'
 import type { OutboxNames } from './names.ts'
@@ -60,7 +60,9 @@ WHERE event_id IN (${picked}) AND concat($2::text, $3::text, $4::text) <> ''`
     try {
       return await this.#read(this.#leftOut.size === 0 ? 'any' : 'without', values, this.#leftOut)
     } catch (error) {
-      if (!isRefusal(error) || this.#leftOut.size >= MOST_LEFT_OUT) throw error
+      if (!isRefusal(error)) throw error
+      // Its payload was not read, and a trigger may quote it.
+      if (this.#leftOut.size >= MOST_LEFT_OUT) throw withoutText(error)
       const [count, token, lease, attempts, expired, mark] = values
       const half = String(Number(count) >> 1)
       if (half === '0') return this.#oneByOne(values)
@@ -80,7 +82,8 @@ WHERE event_id IN (${picked}) AND concat($2::text, $3::text, $4::text) <> ''`
         if (this.#leftOut.size === 0) this.#until = this.#clock.monotonic() + LEAVE_OUT_FOR
         this.#leftOut.add(id!)
         const about = { flow: this.#table, type: type!, id: id!, tenant: tenant ?? undefined }
-        telemetry['settlement.refused'].publish({ ...about, settlement: 'release', dead: false, error })
+        const shown = { ...about, error: withoutText(error) }
+        telemetry['settlement.refused'].publish({ ...shown, settlement: 'release', dead: false })
       }
     }
     return picked.length > 0 && rows.length === 0 ? this.claim(values) : rows

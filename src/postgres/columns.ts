@@ -2,6 +2,8 @@ import type { Cell } from '../drivers/sql/sql.ts'
 
 /** A payload larger than this is not read with the scan, but on its own and within the byte limit. */
 const INLINE_PAYLOAD = 8192
+/** What `attempts` can count to. Who allows more means for ever. */
+export const MOST_ATTEMPTS = 2_147_483_647
 
 interface Column {
   readonly type: 'uuid' | 'bigint' | 'int' | 'text' | 'jsonb' | 'bytea' | 'timestamptz'

@@ -5,7 +5,7 @@ import type { TableSchema } from './migrate-tables.ts'
 
 /** What a person should do about an error of PostgreSQL's that has to do with how Waybill was set up. */
 const ADVICE: Record<string, (table: string) => [code: string, text: string]> = {
-  '42P01': (table) => ['NOT_MIGRATED', `${table} does not exist; run migrate(), or the SQL it prints`],
+  '42P01': (table) => ['NOT_MIGRATED', missing(table)],
   '42703': (table) => [
     'NOT_MIGRATED',
     `${table} lacks columns that are needed: it is of another version; run migrate()`,
@@ -15,7 +15,7 @@ const ADVICE: Record<string, (table: string) => [code: string, text: string]> = 
     'NO_PERMISSION',
     table.startsWith('sequence ')
       ? `this role may not use ${table}; grant it USAGE on it`
-      : `this role may not use ${table}; grant it what the guide lists for its role, or SELECT, INSERT, UPDATE and DELETE`,
+      : `this role may not use ${table}; grant it what docs/guides/postgres-setup.md lists under Roles, or SELECT, INSERT, UPDATE and DELETE`,
   ],
   '25006': (table) => [
     'READ_ONLY',
@@ -25,6 +25,10 @@ const ADVICE: Record<string, (table: string) => [code: string, text: string]> = 
     'CONFLICT',
     `another transaction touched the same event of ${table}; under REPEATABLE READ or SERIALIZABLE run the transaction again`,
   ],
+}
+
+function missing(table: string): string {
+  return `${table} does not exist; check the name, then run db.migrate(), or the SQL in db.migrations.sql().up`
 }
 
 /**
@@ -45,8 +49,8 @@ function namedIn(message: unknown): string | undefined {
   if (typeof message !== 'string') return undefined
   const denied = /^permission denied for (table|sequence|view|schema|function) "?([^"]{1,200})"?$/.exec(message)
   if (denied !== null) return `${denied[1]} ${denied[2]}`
-  const missing = /^relation "([^"]{1,200})" does not exist$/.exec(message)
-  return missing === null ? undefined : `table ${missing[1]}`
+  const absent = /^relation "([^"]{1,200})" does not exist$/.exec(message)
+  return absent === null ? undefined : `table ${absent[1]}`
 }
 
 /**
@@ -78,11 +82,11 @@ export async function refuseOldServer(on: Sql): Promise<void> {
 }
 
 export function notMigrated(table: string): WaybillError {
-  return new WaybillError('NOT_MIGRATED', `${table} does not exist; run migrate(), or the SQL it prints`)
+  return new WaybillError('NOT_MIGRATED', missing(table))
 }
 
 export function oldSchema(table: string, version: number, needed: number): WaybillError {
-  const text = `${table} is of version ${version}, and this code needs ${needed}; run migrate(), or the SQL it prints`
+  const text = `${table} is of version ${version}, and this code needs ${needed}; run db.migrate(), or the SQL in db.migrations.sql().up`
   return new WaybillError('OLD_SCHEMA', text)
 }
 
@@ -102,26 +106,47 @@ const UNREACHABLE = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH
 
 const REFUSED = 'the server refuses this role or its password; give the pool others'
 
-export function explainedMigration(error: unknown, tables: string): unknown {
-  const code = (error as { code?: unknown } | null)?.code
+/** `reads`: nothing was to be created, so a right that is missing is one to read. */
+export function explainedMigration(error: unknown, tables: string, reads = false): unknown {
+  const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown }
+  const noSuch = /^database ("[^"]{1,200}") does not exist$/.exec(String(message))
+  const noDatabase = noSuch === null ? 'the server has no such database' : `the server has no database ${noSuch[1]}`
   const advice: Record<string, [string, string]> = {
-    '42501': ['NO_PERMISSION', `this role may not create or read ${tables}; run migrate() as a role that may`],
+    '42501': reads
+      ? ADVICE['42501']!(namedIn(message) ?? tables)
+      : ['NO_PERMISSION', `this role may not create or change ${tables}; run migrate() as a role that may`],
     '25006': ['READ_ONLY', `this connection is read-only, and ${tables} must be created; connect to the primary`],
     // At start only: while a relay runs, passwords change and databases are away for a while.
     '28000': ['NO_PERMISSION', REFUSED],
     '28P01': ['NO_PERMISSION', REFUSED],
-    '3D000': ['INVALID_OPTION', 'the server has no such database; create it, or give the pool the name of one it has'],
+    '3D000': ['INVALID_OPTION', `${noDatabase}; create it, or give the pool the name of one it has`],
     '55P03': ['LOCKED', `something keeps ${tables} locked; look into pg_locks, and run migrate() again`],
   }
   // Raised by our own SQL, with words of its own.
   if (code === 'WB001') return new WaybillError('NOT_EMPTY', String((error as Error).message), { cause: error })
   if (code === 'WB002') return new WaybillError('LOG_UNSAFE', String((error as Error).message), { cause: error })
   if (typeof code === 'string' && UNREACHABLE.test(code)) {
-    const text = `the database cannot be reached (${code}); is it running, and are host and port those of the pool?`
+    const text = `the database${placeOf(error)} cannot be reached (${code}); is it running, and are host and port right?`
     return new Unavailable(text, { cause: error })
   }
   const found = typeof code === 'string' ? advice[code] : undefined
   return found === undefined ? explained(error, tables) : new WaybillError(found[0], found[1], { cause: error })
+}
+
+/** Where the connection went: the address and port of the system's error, or the name that was not found. */
+function placeOf(error: unknown): string {
+  // Where a name has several addresses, one error holds those of all.
+  const { address, hostname, port } = (error as { errors?: [ToSystem] }).errors?.[0] ?? (error as ToSystem)
+  const host = address ?? hostname
+  if (typeof host !== 'string') return ''
+  const name = host.includes(':') ? `[${host}]` : host
+  return ` at ${typeof port === 'number' ? `${name}:${port}` : name}`
+}
+
+interface ToSystem {
+  readonly address?: unknown
+  readonly hostname?: unknown
+  readonly port?: unknown
 }
 
 /** Somebody else's transaction has locked a row, and went on for longer than `lock_timeout`. */

@@ -112,7 +112,7 @@ export class PostgresInbox<Tx = unknown> implements Inbox<Tx> {
 
 /** The role's lock_timeout and statement_timeout. The statement waits for nothing but another's row. */
 const WAITED = new Set(['55P03', '57014'])
-const TOO_LONG = new Unavailable('another is handling this message, and has not ended in time')
+const TOO_LONG = new Unavailable('another consumer is handling this message, and has not finished in time')
 const tooLong = () => TOO_LONG
 const ignore = (): void => {}
 

@@ -4,10 +4,11 @@ import { type Demand, Lease, RELEASE, type Session, type Settled, type Source } 
 import { Quarantine } from '../outbox/quarantine.ts'
 import { publishExpired } from '../outbox/waiting.ts'
 import { RowClaims } from './claims.ts'
+import { explained } from './errors.ts'
 import { FittingSize } from './fitting-size.ts'
 import { START } from './low-water.ts'
 import type { OutboxNames } from './names.ts'
-import { inHalves } from './put-aside.ts'
+import { inHalves, refusalOf } from './put-aside.ts'
 import { RelayConnections } from './relay-connections.ts'
 import {
   aboutOf,
@@ -138,11 +139,20 @@ class LeaseSession implements Session<OutboxDelivery> {
 
   live(): boolean {
     if (this.#lease.live) return true
-    this.#lose(new WaybillError('LEASE_EXPIRED', 'what was claimed could not be renewed in time'))
+    this.#lose(new WaybillError('LEASE_EXPIRED', 'the leases of claimed events could not be renewed in time'))
     return false
   }
 
-  async take({ count, bytes, prefetch = 0 }: Demand): Promise<readonly OutboxDelivery[]> {
+  take(demand: Demand): Promise<readonly OutboxDelivery[]> {
+    return this.#take(demand).catch(this.#fail)
+  }
+
+  /** A table that is missing is named, with what to do. */
+  readonly #fail = (error: unknown): never => {
+    throw explained(error, `table ${this.#options.names.table.text}`)
+  }
+
+  async #take({ count, bytes, prefetch = 0 }: Demand): Promise<readonly OutboxDelivery[]> {
     // What may have crashed a relay goes out with nothing else in progress.
     if (this.#quarantine.active && this.#inProgress.size > 0) return []
     const { wake, reader } = this.#connections
@@ -223,7 +233,11 @@ class LeaseSession implements Session<OutboxDelivery> {
     return rows.length > 0 && claimed.length === 0 ? this.#claim(count) : claimed
   }
 
-  async wait(ms: number, signal: AbortSignal): Promise<void> {
+  wait(ms: number, signal: AbortSignal): Promise<void> {
+    return this.#wait(ms, signal).catch(this.#fail)
+  }
+
+  async #wait(ms: number, signal: AbortSignal): Promise<void> {
     const { clock } = this.#options
     const { wake } = this.#connections
     if (this.#quarantine.active && this.#inProgress.size === 0) return
@@ -322,9 +336,9 @@ class LeaseSession implements Session<OutboxDelivery> {
       try {
         await this.#become([dead])
         this.#publishDead(row, dead.attempts, reason)
-      } catch (error) {
-        const about = { ...aboutOf(row), settlement: 'dead' as const }
-        telemetry['settlement.refused'].publish({ flow: this.#options.names.table.text, ...about, dead: false, error })
+      } catch (thrown) {
+        const about = { ...aboutOf(row), settlement: 'dead' as const, error: refusalOf(row, thrown) }
+        telemetry['settlement.refused'].publish({ flow: this.#options.names.table.text, ...about, dead: false })
       }
     }
   }
@@ -339,9 +353,7 @@ class LeaseSession implements Session<OutboxDelivery> {
   }
 }
 
-const EXPIRED_REASON = errorSummary(
-  new WaybillError('CRASHED', 'the relays that worked on it let their leases run out'),
-)
+const EXPIRED_REASON = errorSummary(new WaybillError('CRASHED', 'the leases of the relays that worked on it ran out'))
 
 function givenBack(row: Row): RowUpdate {
   return { id: idOf(row), becomes: 'ready', attempts: attemptsOf(row) }

@@ -93,7 +93,7 @@ export class Migrations {
       const versions: Record<string, number> = {}
       for (const { table } of this.#tables) versions[table.text] = (await recorded(this.#db, table)).version
       return versions
-    })
+    }, true)
   }
 
   /** Throws when a table is missing or of a version that this code cannot use, or the server is too old. */
@@ -101,7 +101,7 @@ export class Migrations {
     await this.#explained(async () => {
       await refuseOldServer(this.#db)
       for (const schema of this.#tables) checkOne(schema, await recorded(this.#db, schema.table))
-    })
+    }, true)
   }
 
   /** Tables beside ours, of whatever version, whose names begin so. */
@@ -114,7 +114,7 @@ export class Migrations {
         [prefix],
       )
       return rows.map((row) => row['name'] as string)
-    })
+    }, true)
   }
 
   async #migrateOne(connection: Sql, schema: TableSchema): Promise<Migrated> {
@@ -132,11 +132,11 @@ export class Migrations {
     return { table: schema.table.text, from, to }
   }
 
-  async #explained<T>(fn: () => Promise<T>): Promise<T> {
+  async #explained<T>(fn: () => Promise<T>, reads = false): Promise<T> {
     try {
       return await fn()
     } catch (error) {
-      throw explainedMigration(error, this.#tables.map(({ table }) => table.text).join(', '))
+      throw explainedMigration(error, this.#tables.map(({ table }) => table.text).join(', '), reads)
     }
   }
 }

@@ -26,7 +26,7 @@ import { checkForLog, refusedByLog } from '../store/log.ts'
 import type { EnqueueOptions, Outbox } from '../store/store.ts'
 import { PostgresOutboxAdmin } from './admin.ts'
 import type { ArchiveTarget } from './cleaner.ts'
-import { ENQUEUED } from './columns.ts'
+import { ENQUEUED, MOST_ATTEMPTS } from './columns.ts'
 import { explained } from './errors.ts'
 import { ofOutbox, PostgresLeadership } from './leadership.ts'
 import { leaseSource } from './lease.ts'
@@ -145,6 +145,10 @@ export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, B
     })
   }
 
+  pool(): object {
+    return this.#db.pool
+  }
+
   get name(): string {
     return this.names.table.text
   }
@@ -180,7 +184,8 @@ export class PostgresOutbox<Tx = unknown> implements Outbox<Tx>, OutboxReader, B
     const leadership = new PostgresLeadership(db, ofOutbox(names.table), () => [...open][0] ?? db)
     const member = `${hostname()}:${process.pid}:${uuidv7().slice(-12)}`
     const { shards, ...settings } = options
-    const common = { ...settings, db, names, prepare: this.#prepare, open }
+    const attempts = Math.min(options.attempts, MOST_ATTEMPTS)
+    const common = { ...settings, attempts, db, names, prepare: this.#prepare, open }
     const budget = PoolBudget.of(db)
     const within = Math.max(1000, options.lease / 3)
     return new Assignment(options, {

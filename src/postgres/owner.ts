@@ -1,12 +1,14 @@
-import { type Clock, errorSummary, telemetry, WaybillError } from '../core/index.ts'
+import { type Clock, WaybillError } from '../core/index.ts'
 import { answered } from '../drivers/sql/connection.ts'
 import { type Database, numberArray, type Sql, textArray } from '../drivers/sql/sql.ts'
 import { type Demand, Lease, RELEASE, type Session, type Settled, type Settlement, type Source } from '../flow/index.ts'
-import type { Term } from '../outbox/leadership.ts'
+import type { Leadership, Term } from '../outbox/leadership.ts'
 import { publishExpired, Waiting } from '../outbox/waiting.ts'
+import { explained } from './errors.ts'
 import { FittingSize } from './fitting-size.ts'
 import type { PostgresLeadership } from './leadership.ts'
 import type { FillOptions, OutboxNames } from './names.ts'
+import { chargeProbe, Probe } from './probe.ts'
 import { asideOf, publishAside, settleMixed, writeAside } from './put-aside.ts'
 import { RelayConnections } from './relay-connections.ts'
 import { heldBehind, type OutboxDelivery, type RowUpdate, unchanged, updateOf, updateValues } from './row.ts'
@@ -45,23 +47,27 @@ const MOST_UNCHANGED = 100
 export function ownerSource(options: OwnerOptions): Source<OutboxDelivery> {
   const { names, shard, shards, member, lease, clock } = options
   const waiting = new Waiting(names.table.text, shard, lease, clock)
+  const another = async (leadership: Leadership) => {
+    const terms = await answered(leadership.terms(), Math.max(1000, lease / 3), () => {})
+    const other = terms.find((term) => term.shard === shard && term.holder !== member)
+    if (other !== undefined) waiting.for(other, 'another relay owns it')
+    return other !== undefined
+  }
   return {
     name: shards === 1 ? names.table.text : `${names.table.text}/${shard}`,
     features: { redelivers: true, holdsKeys: true, leavesOut: true },
     waiting: waiting.status,
     async open() {
       // A relay that waits keeps no connection.
-      const terms = await answered(options.leadership.terms(), Math.max(1000, lease / 3), () => {})
-      const other = terms.find((term) => term.shard === shard && term.holder !== member)
-      if (other !== undefined) {
-        waiting.for(other, 'another relay owns it')
-        return undefined
-      }
+      if (await another(options.leadership)) return undefined
       const connections = await RelayConnections.open(options)
       try {
         const asked = clock.monotonic()
-        const term = await options.leadership.over(connections.writer).acquire(member, shard, lease)
+        const leadership = options.leadership.over(connections.writer)
+        const term = await leadership.acquire(member, shard, lease)
         if (term === undefined) {
+          // It was faster: who it is.
+          await another(leadership)
           await connections.close(false)
           return undefined
         }
@@ -92,7 +98,7 @@ class OwnerSession implements Session<OutboxDelivery> {
   readonly #unchanged = new Set<string>()
   readonly #lease: Lease
   readonly #storeClock: StoreClock
-  #probe: string | undefined
+  readonly #probe: Probe
   #sleep: AbortController | undefined
 
   private constructor(
@@ -106,6 +112,7 @@ class OwnerSession implements Session<OutboxDelivery> {
     this.#term = term
     this.#connections = connections
     this.#leadership = options.leadership.over(connections.writer)
+    this.#probe = new Probe(this.#leadership, term)
     this.afterCrash = term.abandoned
     this.extendEvery = options.lease / 3
     this.#lease = new Lease(options.clock, options.lease)
@@ -134,7 +141,7 @@ class OwnerSession implements Session<OutboxDelivery> {
     numbersInOrder: boolean,
   ): Promise<OwnerSession> {
     const session = new OwnerSession(options, term, asked, connections, numbersInOrder)
-    if (term.probe !== undefined) await session.#charge(term.probe)
+    await chargeProbe(connections.writer, options.names, term, options.attempts)
     await session.#storeClock.ask(connections.writer)
     return session
   }
@@ -156,7 +163,7 @@ class OwnerSession implements Session<OutboxDelivery> {
   }
 
   take(demand: Demand): Promise<readonly OutboxDelivery[]> {
-    return this.#size.take(demand.count, (count) => this.#take({ ...demand, count }))
+    return this.#size.take(demand.count, (count) => this.#take({ ...demand, count })).catch(this.#fail)
   }
 
   async #take(demand: Demand): Promise<readonly OutboxDelivery[]> {
@@ -193,7 +200,16 @@ class OwnerSession implements Session<OutboxDelivery> {
     return true
   }
 
-  async wait(ms: number, signal: AbortSignal): Promise<void> {
+  wait(ms: number, signal: AbortSignal): Promise<void> {
+    return this.#wait(ms, signal).catch(this.#fail)
+  }
+
+  /** A table that is missing is named, with what to do. */
+  readonly #fail = (error: unknown): never => {
+    throw explained(error, `table ${this.#options.names.table.text}`)
+  }
+
+  async #wait(ms: number, signal: AbortSignal): Promise<void> {
     const { wake } = this.#connections
     const look = wake === undefined || (await wake.goIdle())
     if (look && (await this.#scan.look())) return
@@ -244,7 +260,7 @@ class OwnerSession implements Session<OutboxDelivery> {
       const delivery = batch[i]![0]
       this.#scan.settled(delivery, batch[i]![1])
       if (this.#unchanged.size > 0) this.#unchanged.delete(delivery.eventId)
-      if (delivery.eventId === this.#probe) await this.#clearProbe()
+      if (delivery.eventId === this.#probe.eventId) await this.#probe.clear()
     }
     // A retry sets a timer, and what was given back or unblocked is there to be taken: a wait must not oversleep it.
     if (plain.length < batch.length) this.#sleep?.abort()
@@ -255,9 +271,8 @@ class OwnerSession implements Session<OutboxDelivery> {
     return kind === 'retry' || (kind === 'dead' && this.#options.deadKey === 'block')
   }
 
-  async recordProbe(delivery: OutboxDelivery): Promise<void> {
-    await this.#leadership.recordProbe(this.#term, delivery.eventId)
-    this.#probe = delivery.eventId
+  recordProbe({ eventId }: OutboxDelivery): Promise<void> {
+    return this.#probe.record(eventId)
   }
 
   /** Renews the term, and finds out whether connections that are not used are still there. */
@@ -333,25 +348,6 @@ class OwnerSession implements Session<OutboxDelivery> {
     if (renewed) this.#lease.renewed(asked, true)
     if (renewed) await this.#storeClock.ask(this.#connections.writer)
     else this.#lose(new WaybillError('TERM_LOST', `another relay has taken over ${this.#options.names.table.text}`))
-  }
-
-  async #charge(eventId: string): Promise<void> {
-    const values = [String(this.#term.shard), this.#term.epoch, eventId, String(this.#options.attempts)]
-    const charged = await this.#connections.writer.query(this.#options.names.fill(sql['charge-noted']), values)
-    const [row] = charged.rows
-    if (row === undefined) return
-    const table = this.#options.names.table.text
-    const error = new WaybillError('CRASHED', 'the relay before ended while this event was alone in flight')
-    const tenant = (row['tenant'] as string | null) ?? undefined
-    const about = { type: row['event_type'] as string, id: eventId, topic: row['topic'] as string, tenant }
-    const event = { flow: table, ...about, attempt: Number(row['attempts']) }
-    telemetry['message.suspected'].publish({ ...event, error })
-    if (row['state'] === 'dead') telemetry['message.dead'].publish({ ...event, table, reason: errorSummary(error) })
-  }
-
-  async #clearProbe(): Promise<void> {
-    this.#probe = undefined
-    await this.#leadership.recordProbe(this.#term, undefined)
   }
 
   #lose(reason: unknown): void {

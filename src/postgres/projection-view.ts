@@ -2,6 +2,7 @@ import { describe, nearest, WaybillError } from '../core/index.ts'
 import { sqlOf } from '../drivers/sql/database.ts'
 import { type TableName, tableName } from '../drivers/sql/identifiers.ts'
 import { type Database, type SqlValue, textArray } from '../drivers/sql/sql.ts'
+import { isStatementError } from '../drivers/sql/transaction.ts'
 import type { RowKey } from '../projection/changes.ts'
 import type { RowGroup, WriteStep } from '../projection/collapse.ts'
 import type { OpenView, ViewTable } from '../projection/store.ts'
@@ -31,8 +32,18 @@ export async function openView<Tx>(database: Database<Tx>, view: ViewTable, bega
       throw new WaybillError('NO_VIEW', `${table.text} does not exist; create it, or give the projection \`create\``)
     }
     const texts = [view.create(table.sql)].flat().flatMap(statements)
-    await database.transaction(async (tx) => {
-      for (const text of texts) await sqlOf(tx).query(text)
+    const creating = database.transaction(async (tx) => {
+      for (const [at, text] of texts.entries()) {
+        await sqlOf(tx)
+          .query(text)
+          .catch((error: unknown) => {
+            throw createRefused(table, at + 1, error)
+          })
+      }
+    })
+    // From a broker several processes begin at once, and one of them creates it.
+    await creating.catch(async (error: unknown) => {
+      if (!(await there().catch(() => false))) throw error
     })
     if (!(await there())) throw new WaybillError('NO_VIEW', `\`create\` has not created ${table.text}`)
   }
@@ -48,7 +59,10 @@ export async function openView<Tx>(database: Database<Tx>, view: ViewTable, bega
     }),
   )
   const key = columns.get(view.key)
-  if (key === undefined) throw new WaybillError('INVALID_VIEW', `${table.text} has no column ${describe(view.key)}`)
+  if (key === undefined) {
+    const text = `${table.text} has no column ${describe(view.key)}; give the projection a key of ${[...columns.keys()].join(', ')}`
+    throw new WaybillError('INVALID_VIEW', text)
+  }
   if (!KEY_TYPES.includes(key.type)) {
     const text = `${table.text}: the key ${describe(view.key)} is of type ${key.type}; allowed: ${KEY_TYPES.join(', ')}`
     throw new WaybillError('INVALID_VIEW', text)
@@ -67,6 +81,14 @@ export async function openView<Tx>(database: Database<Tx>, view: ViewTable, bega
     throw new WaybillError('INVALID_VIEW', text)
   }
   return new PostgresView(table, view.key, columns)
+}
+
+/** Which statement of `create` it was; not of what passes by itself, such as a lock, or is the server's own trouble. */
+function createRefused({ text }: TableName, number: number, error: unknown): unknown {
+  if (!isStatementError(error) || /^(25006|40|53|55|57|58|XX)/.test(String((error as { code?: unknown }).code)))
+    return error
+  const says = `${text}: statement ${number} of the projection's \`create\` is refused; correct it, or what its role may do`
+  return new WaybillError('INVALID_VIEW', says, { cause: error })
 }
 
 /** Writes what was collapsed: one statement for each kind and set of columns. */
@@ -94,6 +116,16 @@ class PostgresView<Tx> implements OpenView<Tx> {
   }
 
   async write(tx: Tx, step: WriteStep, counts: boolean): Promise<readonly string[]> {
+    try {
+      return await this.#write(tx, step, counts)
+    } catch (error) {
+      // Dropped while its projection runs. What a handler's own SQL lacks is its own fault.
+      if (step.kind !== 'write' && (error as { code?: unknown } | null)?.code === '42P01') throw gone(this.#name, error)
+      throw error
+    }
+  }
+
+  async #write(tx: Tx, step: WriteStep, counts: boolean): Promise<readonly string[]> {
     switch (step.kind) {
       case 'write':
         await step.run({ tx: tx as never, table: this.table })
@@ -181,7 +213,8 @@ WHERE view.${key} = given.key::${this.#keyType}${returning ? ` RETURNING view.${
   #known(name: string): string {
     if (this.#columns.has(name)) return name
     const near = nearest(name, [...this.#columns.keys()])
-    const hint = near === undefined ? '' : `; did you mean ${JSON.stringify(near)}?`
+    const byHand = '; add it by hand: `create` runs only where the table is missing'
+    const hint = near === undefined ? byHand : `; did you mean ${JSON.stringify(near)}?`
     throw invalid(`${this.#name.text} has no column ${describe(name)}${hint}`)
   }
 
@@ -229,10 +262,11 @@ function invalid(text: string): WaybillError {
   return new WaybillError('INVALID_CHANGE', text)
 }
 
-function gone({ text }: TableName): WaybillError {
+function gone({ text }: TableName, cause?: unknown): WaybillError {
   return new WaybillError(
     'NO_VIEW',
     `${text} does not exist any more, and its projection has applied events to it; restore it, or project it anew under another version`,
+    cause === undefined ? {} : { cause },
   )
 }
 

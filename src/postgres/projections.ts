@@ -133,13 +133,13 @@ export class PostgresProjections<Tx = unknown> implements ProjectionStore<Tx> {
     return (await this.#run(tx, 'projection-hold', [...idValues(projection), epoch, this.#idleTimeout])).count === 1
   }
 
-  async tell(
+  async report(
     projection: ProjectionId,
     epoch: string,
     { problem, built }: { readonly problem: string | undefined; readonly built: boolean },
   ): Promise<void> {
     const text = problem === undefined ? null : storable(problem)
-    await this.#run(undefined, 'projection-tell', [...idValues(projection), epoch, text, String(built)])
+    await this.#run(undefined, 'projection-report', [...idValues(projection), epoch, text, String(built)])
   }
 
   async load(projection: ProjectionId): Promise<ProjectionCheckpoint | undefined> {

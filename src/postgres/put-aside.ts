@@ -1,7 +1,7 @@
-import { telemetry, WaybillError } from '../core/index.ts'
+import { telemetry, WaybillError, withoutData, withoutText } from '../core/index.ts'
 import { isLocked, isRefusal } from './errors.ts'
 import type { OutboxNames } from './names.ts'
-import { aboutOf, attemptsOf, idOf, type Row, type RowUpdate } from './row.ts'
+import { aboutOf, attemptsOf, idOf, payloadRead, type Row, type RowUpdate } from './row.ts'
 import type { Taken } from './scan.ts'
 import { sql } from './sql.generated.ts'
 
@@ -58,8 +58,9 @@ export async function writeAside(
 /** Reports those that are dead now, and those that could not be written. */
 export function publishAside({ table }: OutboxNames, rows: readonly Aside[], refused: readonly Refused[]): void {
   const flow = table.text
-  for (const { row, update, error } of refused) {
+  for (const { row, update, error: thrown } of refused) {
     const settlement = update.becomes === 'dead' ? 'dead' : 'release'
+    const error = refusalOf(row, thrown)
     telemetry['settlement.refused'].publish({ flow, ...aboutOf(row), settlement, dead: false, error })
   }
   for (const { row, update } of rows) {
@@ -67,6 +68,13 @@ export function publishAside({ table }: OutboxNames, rows: readonly Aside[], ref
     const { attempts: attempt, error: reason } = update
     telemetry['message.dead'].publish({ flow, table: flow, reason: reason!, attempt, ...aboutOf(row) })
   }
+}
+
+/** Why a row was refused, as it may be shown: a trigger may quote the payload. */
+export function refusalOf(row: Row, error: unknown): Error {
+  if (error instanceof WaybillError) return error
+  const data = payloadRead(row)
+  return data === undefined ? withoutText(error) : withoutData(error, { data })
 }
 
 function notPutAside(names: OutboxNames): WaybillError {

@@ -72,7 +72,7 @@ export class RelayConnections {
       const [writer, reader] = opened as [Connection, Connection]
       const wakes = options.wake && !reader.pooled
       if (options.wake && !wakes) {
-        const message = `${names.table.text}: behind a pooler in transaction mode nobody can be notified; the relay polls`
+        const message = `${names.table.text}: behind a pooler in transaction mode the relay cannot be notified; it polls`
         telemetry.warning.publish({ where: 'relay', message })
       }
       if (!wakes) return new RelayConnections(writer, reader, undefined)

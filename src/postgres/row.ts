@@ -70,6 +70,12 @@ interface RowAttributes extends StoredAttributes {
   text?: true
 }
 
+/** As it was read; `undefined` where it was left out for its size. */
+export function payloadRead(row: Row): string | Uint8Array | undefined {
+  const hex = row[AT.payload_bytes] as string | null
+  return (row[AT.payload] as string | null) ?? (hex === null ? undefined : Buffer.from(hex, 'hex'))
+}
+
 /** Bytes of the payload as read; of one that was left out, as stored: what is stored may be compressed. */
 function sizeOf(row: Row): number {
   const text = row[AT.payload] as string | null

@@ -7,7 +7,7 @@ import { Speaker } from './saga-stats.ts'
 import { IdleNotifier } from './wake.ts'
 
 /** How often an idle listener shows the server that it lives, in milliseconds. */
-const RAISE_EVERY = 5000
+const IDLE_EVERY = 5000
 
 /**
  * Notifies a runner of new sagas. Two connections of the pool: one hears, one holds the idle flag. Behind a pooler nobody is
@@ -22,7 +22,7 @@ export async function sagaListener(database: Database, names: SagaNames): Promis
     await budget.keep(member, { group: member, count: 2, what: `a runner of ${table} keeps 2, to be woken` })
   } catch (error) {
     if (!(error instanceof WaybillError) || error.code !== 'POOL_TOO_SMALL') throw error
-    const message = `there are no notifications of new sagas, and they are looked for every few seconds: ${error.message}`
+    const message = `the runner is not notified of new sagas, and polls every few seconds: ${error.message}`
     telemetry.warning.publish({ where: `sagas ${table}`, message })
     return undefined
   }
@@ -46,13 +46,13 @@ async function listen(database: Database, names: SagaNames, onClose: () => void)
   const wake = new IdleNotifier({ ...options, connect: database.single ? undefined : connect })
   const speaker = new Speaker(listener, names)
   // While sagas are run here the wait is over again and again: the server need not hear of each.
-  let raisedAt = Number.NEGATIVE_INFINITY
+  let idleAt = Number.NEGATIVE_INFINITY
   return {
     async wait(ms, signal) {
       if (wake.notified()) return true
       const now = systemClock.monotonic()
-      if (now - raisedAt > RAISE_EVERY || Number.isFinite(wake.retryIn)) {
-        raisedAt = now
+      if (now - idleAt > IDLE_EVERY || Number.isFinite(wake.retryIn)) {
+        idleAt = now
         // When the flag has just gone up, look once more: earlier commits notified nobody.
         if ((await wake.goIdle()) && !Number.isFinite(wake.retryIn)) return true
       }
@@ -62,7 +62,7 @@ async function listen(database: Database, names: SagaNames, onClose: () => void)
     },
     tellsOfAll: () => speaker.speaks(),
     busy() {
-      raisedAt = Number.NEGATIVE_INFINITY
+      idleAt = Number.NEGATIVE_INFINITY
       wake.goBusy()
     },
     close: async () => {

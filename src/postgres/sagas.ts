@@ -21,8 +21,9 @@ import { explained } from './errors.ts'
 import { SagaFloor } from './saga-floor.ts'
 import { sagaListener } from './saga-listener.ts'
 import { type PostgresSagasOptions, SagaNames } from './saga-names.ts'
-import { sagaStats } from './saga-stats.ts'
+import { countSagas, lookAtSagas, type Part, type SagaLook, sagaStatsOf } from './saga-stats.ts'
 import { sql } from './sql.generated.ts'
+import { TimedCounts } from './timed-counts.ts'
 
 type SagaStatement = Extract<keyof typeof sql, `saga-${string}`>
 
@@ -32,9 +33,12 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
   readonly names: SagaNames
   readonly #database: Database<Tx>
   readonly #retention: number
+  readonly #counts = new TimedCounts<readonly Part[]>()
   readonly #statements = new Map<string, Statement>()
   /** By the definitions that are looked for. */
   readonly #floors = new Map<string, SagaFloor>()
+  /** Also where somebody has put an object of his own before this one. */
+  readonly pool = (): object => this.#database.pool
 
   constructor(database: Database<Tx>, options: PostgresSagasOptions = {}) {
     checkOptions('sagas', options, { table: true, steps: true, retention: true })
@@ -49,8 +53,8 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
     const steps = state.steps.map(({ name, key, sends }, ordinal) => ({ step_name: name, ordinal, id: key, sends }))
     const values = [id, type, definition, aggregate ?? null, tenant ?? null, input, traceparent ?? null, runner ?? null]
     const more = [String(wakeIn), currentStep(state), JSON.stringify(steps)]
-    const tells = runner === undefined && wakeIn < SOON
-    const { rows } = await this.#run(tx, 'saga-insert', [...values, ...more], tells)
+    const notifies = runner === undefined && wakeIn < SOON
+    const { rows } = await this.#run(tx, 'saga-insert', [...values, ...more], notifies)
     return rows[0]?.['id'] != null
   }
 
@@ -74,13 +78,16 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
       String(waits),
       JSON.stringify(change.steps.map((step) => stepJson(state, step))),
     ]
-    const tells = claim === 'leave' || (claim === 'release' && (wakeIn ?? SOON) < SOON)
-    const { rows } = await this.#run(tx, 'saga-save', values, tells)
+    const notifies = claim === 'leave' || (claim === 'release' && (wakeIn ?? SOON) < SOON)
+    const { rows } = await this.#run(tx, 'saga-save', values, notifies)
     return rows[0]?.['id'] != null
   }
 
   async load(tx: Tx | undefined, id: string, lock = false): Promise<SagaRecord | undefined> {
-    if (!isUuid(id)) throw new WaybillError('INVALID_OPTION', `${describe(id)} is not the id of a saga`)
+    if (!isUuid(id)) {
+      const advice = 'give the UUID that start() returned and list() shows; list({ aggregate }) finds it'
+      throw new WaybillError('INVALID_OPTION', `${describe(id)} is not the id of a saga; ${advice}`)
+    }
     if (lock) await this.#run(tx, 'saga-lock', [id])
     const { rows } = await this.#run(tx, 'saga-load', [id])
     return rows[0] === undefined ? undefined : recordOf(rows[0]['saga'])
@@ -162,12 +169,20 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
     return rows.map((row) => ({ definition: row['definition'] as string, count: Number(row['count']) }))
   }
 
-  async stats(exactUpTo?: number): Promise<readonly SagaStats[]> {
+  async stats(exactUpTo = 0, within?: number): Promise<readonly SagaStats[]> {
+    const until = within === undefined ? undefined : this.#counts.clock.monotonic() + within
+    let look: SagaLook | undefined
     try {
-      return await this.#database.transaction((tx) => sagaStats(sqlOf(tx), this.names, exactUpTo))
+      await this.#database.transaction(async (tx) => {
+        look = await lookAtSagas(sqlOf(tx), this.names, exactUpTo || undefined)
+        await countSagas(sqlOf(tx), this.names, look, this.#counts, { exactUpTo, until })
+      })
     } catch (error) {
-      throw explained(error, `table ${this.name}`)
+      // What the server could not count in time is an estimate; the rest is known.
+      const late = look !== undefined && (error as { code?: unknown } | null)?.code === '57014'
+      if (!late) throw explained(error, `table ${this.name}`)
     }
+    return sagaStatsOf(look!)
   }
 
   async audit(tx: Tx | undefined, { sagaId, by, action, note }: Omit<SagaAudit, 'at'>): Promise<void> {
@@ -193,8 +208,13 @@ export class PostgresSagas<Tx = unknown> implements SagaStore<Tx> {
     return sagaListener(this.#database as Database, this.names)
   }
 
-  async #run(tx: Tx | undefined, name: SagaStatement, values: readonly SqlValue[], tells = false): Promise<SqlResult> {
-    const wake = !tells ? 'off' : this.#database.single ? 'always' : 'flag'
+  async #run(
+    tx: Tx | undefined,
+    name: SagaStatement,
+    values: readonly SqlValue[],
+    notifies = false,
+  ): Promise<SqlResult> {
+    const wake = !notifies ? 'off' : this.#database.single ? 'always' : 'flag'
     const known = `${name} ${wake}`
     const statement = this.#statements.get(known) ?? new Statement(this.names.fill(sql[name], wake))
     this.#statements.set(known, statement)

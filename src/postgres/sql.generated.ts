@@ -100,11 +100,11 @@ SELECT ((SELECT count(*) FROM changed) + (SELECT count(*) FROM copied))::text AS
   RETURNING 1
 ), away AS (
   DELETE FROM {{archive}} WHERE {{away}} AND ctid = ANY (ARRAY(
-    SELECT event.ctid FROM {{archive}} event
+    SELECT DISTINCT ON (event.event_id) event.ctid FROM {{archive}} event
     WHERE event.state = 'published' AND {{filter}}
       AND NOT EXISTS (SELECT 1 FROM {{outbox}} there WHERE there.event_id = event.event_id)
       AND event.sequence > (SELECT trimmed FROM {{log}})
-    LIMIT $8::text::int FOR UPDATE))
+    ORDER BY event.event_id, event.sequence DESC LIMIT $8::text::int))
   RETURNING *
 ), copied AS (
   INSERT INTO {{outbox}} (event_id, sequence, state, tenant_id, topic, key, source, event_type, event_version,
@@ -920,6 +920,9 @@ WHERE ($1::text IS NULL OR (name = $1 AND version = $2::text::int))
   AND ($5::text IS NULL OR (name, version, position) > ($5, $6::text::int, $7::text::bigint))
 ORDER BY name, version, position
 LIMIT $8::text::int`,
+  'projection-report': `UPDATE {{projections}}
+SET problem = $4, built_at = CASE WHEN $5::text::boolean THEN COALESCE(built_at, clock_timestamp()) ELSE built_at END
+WHERE name = $1 AND version = $2::text::int AND epoch = $3::text::bigint AND retired_at IS NULL`,
   'projection-retire': `WITH retired AS (
   UPDATE {{projections}} SET retired_at = clock_timestamp(), problem = NULL
   WHERE name = $1 AND version = $2::text::int AND retired_at IS NULL
@@ -952,9 +955,6 @@ SELECT position::text AS position FROM due ORDER BY due.position`,
   SELECT $1, $2::text::int, 'skip', $4, $5, array_agg(position ORDER BY position) FROM gone HAVING count(*) > 0
 )
 SELECT position::text AS position FROM gone ORDER BY gone.position`,
-  'projection-tell': `UPDATE {{projections}}
-SET problem = $4, built_at = CASE WHEN $5::text::boolean THEN COALESCE(built_at, clock_timestamp()) ELSE built_at END
-WHERE name = $1 AND version = $2::text::int AND epoch = $3::text::bigint AND retired_at IS NULL`,
   'projection-unpark': `DELETE FROM {{parked}} WHERE name = $1 AND version = $2::text::int AND position = $3::text::bigint`,
   'projection-upgrade-2': `ALTER TABLE {{projections}}
   ADD COLUMN IF NOT EXISTS event_position bigint,
@@ -1020,6 +1020,14 @@ FROM now LEFT JOIN claimed ON true`,
   DELETE FROM {{steps}} WHERE saga_id IN (SELECT id FROM old)
 )
 DELETE FROM {{sagas}} WHERE id IN (SELECT id FROM old)`,
+  'saga-count-waiting': `SELECT CASE WHEN ended_at IS NULL THEN 'held' ELSE 'failed' END AS part, saga_type AS of, count(*)::text AS count,
+  EXTRACT(EPOCH FROM clock_timestamp() - min(attention_at))::float8::text AS seconds
+FROM (SELECT saga_type, ended_at, attention_at FROM {{sagas}} AS saga WHERE attention_at IS NOT NULL
+  ORDER BY attention_at) AS waiting
+GROUP BY 1, 2`,
+  'saga-count': `SELECT count(*)::text AS count FROM (
+  SELECT FROM {{sagas}} AS saga WHERE definition = $1::text AND {{condition}} ORDER BY wake_at LIMIT $2::text::int
+) AS counted`,
   'saga-create': `CREATE TABLE IF NOT EXISTS {{sagas}} (
   id            uuid        NOT NULL PRIMARY KEY,
   saga_type     text        NOT NULL,
@@ -1349,6 +1357,12 @@ SELECT (SELECT count(*) FROM term)::text, (SELECT string_agg(event_id::text, ','
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM term)::text, (SELECT count(*) FROM changed)::text`,
+  'stats-count-keys': `SELECT COALESCE(sum(held), 0)::text AS seen, count(*)::text AS keys
+FROM (
+  SELECT count(*) AS held
+  FROM (SELECT key FROM {{outbox}} WHERE {{condition}} ORDER BY {{order}} LIMIT $1::text::int) AS counted
+  GROUP BY key
+) AS keys`,
   'stats-count': `SELECT count(*)::text AS seen{{counts}}
 FROM (SELECT {{column}} FROM {{outbox}} WHERE {{condition}} ORDER BY {{order}} LIMIT $1::text::int) AS counted`,
   'stats-sample': `WITH bounds AS (
@@ -1373,17 +1387,25 @@ FROM places, LATERAL (
     CASE WHEN class.reltuples <= 0 OR class.relpages = 0
       OR COALESCE(live.last_vacuum, live.last_autovacuum, live.last_analyze, live.last_autoanalyze) IS NOT NULL
     THEN live.n_live_tup
-    ELSE class.reltuples / class.relpages * pg_relation_size(class.oid) / current_setting('block_size')::int END AS count
+    ELSE class.reltuples / class.relpages * pg_relation_size(class.oid) / current_setting('block_size')::int END AS count,
+    CASE WHEN current_setting('track_counts')::boolean AND COALESCE(live.last_analyze, live.last_autoanalyze) IS NOT NULL
+    THEN live.n_mod_since_analyze END AS changed
   FROM leaves JOIN pg_class class ON class.oid = leaves.relid AND class.relkind = 'r'
   JOIN pg_namespace namespace ON namespace.oid = class.relnamespace
   LEFT JOIN pg_stat_all_tables live ON live.relid = class.oid
 )
-SELECT NULL AS state, round(sum(count))::text AS count FROM parts
+SELECT NULL AS state, round(sum(count))::text AS count, NULL AS least, NULL AS most FROM parts
 UNION ALL
-SELECT common.state, round(sum(reltuples * common.frequency))::text
+SELECT common.state, round(sum(reltuples * common.frequency))::text,
+  round(sum(GREATEST(0, reltuples * common.frequency - changed)))::text, NULL
 FROM parts JOIN pg_stats ON schemaname = nspname AND tablename = relname AND attname = 'state',
   unnest(most_common_vals::text::text[], most_common_freqs) AS common (state, frequency)
-GROUP BY common.state`,
+GROUP BY common.state
+UNION ALL
+SELECT held.state, NULL, NULL, round(sum(pg_relation_size(indexrelid)) / 20)::text
+FROM leaves JOIN pg_index ON indrelid = relid JOIN (VALUES ('ready', '(state = ''ready''::text)'), ('dead', '(state = ''dead''::text)'))
+  AS held (state, condition) ON pg_get_expr(indpred, indrelid) = condition
+GROUP BY held.state`,
   'stats': `WITH timers AS MATERIALIZED (
   SELECT state FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
   ORDER BY available_at, sequence LIMIT $2::text::int

@@ -37,7 +37,7 @@ export class IdleNotifier {
   #opening: Promise<void> | undefined
   #locker: Locker | undefined
   #flag: Flag | undefined
-  #lowering: Promise<void> | undefined
+  #unlocking: Promise<void> | undefined
   #failures = 0
   #retryAt = 0
   #notified = false
@@ -72,7 +72,7 @@ export class IdleNotifier {
 
   /** Puts the flag up; `true` when it was down: earlier commits notified nobody, so look once more. */
   async goIdle(): Promise<boolean> {
-    await this.#lowering
+    await this.#unlocking
     if (this.#flag?.up) {
       await this.touch()
       return this.#flag === undefined
@@ -95,7 +95,7 @@ export class IdleNotifier {
       failed: (error) => this.#fail(locker, error),
     })
     this.#flag = flag
-    await flag.raise().catch((error) => this.#fail(locker, error))
+    await flag.lock().catch((error) => this.#fail(locker, error))
     if (flag.held) this.#failures = 0
     return true
   }
@@ -106,7 +106,7 @@ export class IdleNotifier {
     const locker = this.#locker
     if (flag === undefined || locker === undefined) return
     this.#flag = undefined
-    this.#lowering = flag.lower().catch((error) => this.#fail(locker, error))
+    this.#unlocking = flag.unlock().catch((error) => this.#fail(locker, error))
   }
 
   /** Shows the server that this relay is alive, so that it keeps the lock. */
@@ -177,9 +177,9 @@ export class IdleNotifier {
     this.#failures++
     this.#retryAt = this.#options.clock.monotonic() + this.#pause(this.#failures)
     if (this.#failures === 1) {
-      const text = 'new events are found by polling, until it is up again'
+      const text = 'what is new is found by polling, until it is up again'
       const message = `${this.#options.names.table.text}: the idle flag is down (${errorSummary(error)}); ${text}`
-      telemetry.warning.publish({ where: 'relay', message })
+      telemetry.warning.publish({ where: 'wake', message })
     }
     this.#notify()
   }
@@ -206,7 +206,7 @@ class Flag {
   readonly #sql: FlagSql
   readonly #timeout: number
   readonly #on: { granted(): void; failed(error: unknown): void }
-  #state: 'asking' | 'queued' | 'granted' | 'lowered' | 'failed' = 'asking'
+  #state: 'asking' | 'queued' | 'granted' | 'unlocked' | 'failed' = 'asking'
   #lock: Promise<void> | undefined
 
   constructor(
@@ -233,16 +233,16 @@ class Flag {
   }
 
   /** Resolves when the lock is held, or known to be waited for: from then on every writer is refused. Or it has failed. */
-  async raise(): Promise<void> {
+  async lock(): Promise<void> {
     this.#lock = this.#locker.connection.query(this.#sql.lock).then(
       () => {
         const waited = this.#state === 'queued'
-        if (this.#state !== 'lowered') this.#state = 'granted'
+        if (this.#state !== 'unlocked') this.#state = 'granted'
         // Whoever kept us waiting has committed.
         if (waited) this.#on.granted()
       },
       (error) => {
-        if (this.#state === 'lowered') return
+        if (this.#state === 'unlocked') return
         this.#state = 'failed'
         this.#on.failed(error)
       },
@@ -257,17 +257,17 @@ class Flag {
     }
   }
 
-  async lower(): Promise<void> {
+  async unlock(): Promise<void> {
     const before = this.#state
-    this.#state = 'lowered'
+    this.#state = 'unlocked'
     if (before === 'queued') await this.#other.query('SELECT pg_cancel_backend($1::text::int)', [this.#locker.pid])
     await this.#bounded(this.#lock)
     if (before === 'failed') return
-    const unlock = () => this.#bounded(this.#locker.connection.query(this.#sql.unlock))
-    await unlock().catch((error) => {
+    const asked = () => this.#bounded(this.#locker.connection.query(this.#sql.unlock))
+    await asked().catch((error) => {
       // The lock was given just before the cancel, which then hit this statement instead.
       if (!isCancelled(error)) throw error
-      return unlock()
+      return asked()
     })
   }
 

@@ -1,11 +1,11 @@
 import pg from 'pg'
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { event } from '../../src/index.ts'
 import { Relay } from '../../src/outbox/relay.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import type { PostgresOutboxOptions } from '../../src/postgres/outbox.ts'
 import { collector } from '../../src/testing/index.ts'
-import { freshDatabase } from '../support/services.ts'
+import { describeOn, freshDatabase } from '../support/services.ts'
 
 const Placed = event<{ n: number }>('order.placed')
 const WHO = { by: 'ada', note: 'test' }
@@ -50,7 +50,7 @@ async function shop(kind: 'postgres' | 'postgres15', outbox: PostgresOutboxOptio
   }
 }
 
-describe.each(['postgres', 'postgres15'] as const)('admin and relay on %s', (kind) => {
+describeOn(['postgres', 'postgres15'], 'admin and relay on %s', (kind) => {
   test.each<[string, PostgresOutboxOptions]>([
     ['one table', {}],
     ['time partitions', { partition: 'day' }],

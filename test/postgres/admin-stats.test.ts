@@ -1,9 +1,11 @@
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { databaseOf } from '../../src/drivers/sql/database.ts'
 import type { State } from '../../src/outbox/admin.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { scale } from '../support/scale.ts'
+import { describeOn } from '../support/services.ts'
+import { eventually } from '../support/wait.ts'
 import { type TestOutbox, testOutbox } from './admin-support.ts'
 
 const ROWS = scale({ test: 200_000, full: 1_000_000, torture: 10_000_000 })
@@ -39,7 +41,17 @@ async function blocks(t: TestOutbox): Promise<number> {
   }
 }
 
-describe.each(['postgres', 'postgres15'] as const)(`stats of ${ROWS} rows on %s`, (kind) => {
+/** Until all may see all of it: a transaction that is open elsewhere on this server can keep the vacuum from saying so. */
+async function vacuumed(t: TestOutbox): Promise<void> {
+  const seenByAll = async () => {
+    await t.query('VACUUM ANALYZE outbox')
+    const [row] = await t.query(`SELECT relallvisible, relpages FROM pg_class WHERE oid = 'outbox'::regclass`)
+    return row!['relallvisible'] === row!['relpages']
+  }
+  await eventually('all is seen by all', seenByAll, { limit: 60_000 })
+}
+
+describeOn(['postgres', 'postgres15'], `stats of ${ROWS} rows on %s`, (kind) => {
   let t: TestOutbox
   let admin: PostgresOutboxAdmin
   /** What a call reads of a table of which the planner knows nothing yet. */
@@ -48,9 +60,10 @@ describe.each(['postgres', 'postgres15'] as const)(`stats of ${ROWS} rows on %s`
     t = await testOutbox(kind)
     admin = new PostgresOutboxAdmin(t.db, t.names)
     await t.query('ALTER TABLE outbox SET (autovacuum_enabled = false)')
-    await t.query(LOAD)
+    // What is told after the vacuum has counted would count twice.
+    await t.script(`${LOAD}; SELECT pg_stat_force_next_flush()`)
     unknown = await blocks(t)
-    await t.query('VACUUM ANALYZE outbox')
+    await vacuumed(t)
   }, 600_000)
   afterAll(() => t.end())
 

@@ -1,14 +1,15 @@
 import { randomUUID } from 'node:crypto'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { OutboxFilter, PendingFilter, State } from '../../src/outbox/admin.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
-import { KINDS, type Kind, type TestOutbox, testOutbox } from './admin-support.ts'
+import { describeOn } from '../support/services.ts'
+import { KINDS, type TestOutbox, testOutbox } from './admin-support.ts'
 
 const WHO = { by: 'ada', note: 'after the outage' }
 const HOUR_AGO = new Date(Date.now() - 3_600_000)
 const SOON = new Date(Date.now() + 3_600_000)
 
-describe.each(KINDS)('admin on %s', (kind: Kind) => {
+describeOn(KINDS, 'admin on %s', (kind) => {
   let t: TestOutbox
   let admin: PostgresOutboxAdmin
   beforeEach(async () => {

@@ -11,7 +11,8 @@ import { topicOf } from '../../src/flow/index.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { readArchive } from '../../src/postgres/archive.ts'
 import { Migrations } from '../../src/postgres/migrate.ts'
-import { KINDS, type Kind, type TestOutbox, testOutbox } from './admin-support.ts'
+import { describeOn } from '../support/services.ts'
+import { KINDS, type TestOutbox, testOutbox } from './admin-support.ts'
 
 const WHO = { by: 'ada', note: 'test' }
 const LONG_AGO = `'2026-01-02T12:00:00Z'::timestamptz`
@@ -42,7 +43,7 @@ async function fullDisk(path: string): Promise<() => void> {
   }
 }
 
-describe.each(KINDS)('archive on %s', (kind: Kind) => {
+describeOn(KINDS, 'archive on %s', (kind) => {
   let t: TestOutbox
   let directory: string
   beforeEach(async () => {
@@ -244,7 +245,7 @@ describe.each(KINDS)('archive on %s', (kind: Kind) => {
   })
 })
 
-describe.each(['postgres', 'postgres15'] as const)('archive faults on %s', (kind) => {
+describeOn(['postgres', 'postgres15'], 'archive faults on %s', (kind) => {
   test('killed between the file and the removal: nothing is lost, some is there twice', async () => {
     const t = await testOutbox(kind)
     const directory = await mkdtemp(join(tmpdir(), 'waybill-archive-'))

@@ -12,12 +12,14 @@ import { Migrations } from '../../src/postgres/migrate.ts'
 import { sql } from '../../src/postgres/sql.generated.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { scale } from '../support/scale.ts'
-import { KINDS, type Kind, type TestOutbox, testOutbox } from './admin-support.ts'
+import { describeOn } from '../support/services.ts'
+import { eventually } from '../support/wait.ts'
+import { KINDS, type TestOutbox, testOutbox } from './admin-support.ts'
 
 const DAY = 86_400_000
 const LONG_AGO = `now() - interval '30 days'`
 
-describe.each(KINDS)('cleaning on %s', (kind: Kind) => {
+describeOn(KINDS, 'cleaning on %s', (kind) => {
   let t: TestOutbox
   beforeEach(async () => {
     t = await testOutbox(kind)
@@ -65,7 +67,7 @@ describe.each(KINDS)('cleaning on %s', (kind: Kind) => {
       CREATE TRIGGER slow AFTER DELETE ON outbox REFERENCING OLD TABLE AS old_rows
         FOR EACH STATEMENT EXECUTE FUNCTION slow()`)
     if (t.url === '') return // One session, without a timer of its own.
-    const pool = new pg.Pool({ connectionString: t.url, options: '-c statement_timeout=300' })
+    const pool = new pg.Pool({ connectionString: t.url, options: '-c statement_timeout=1000' })
     try {
       const admin = new PostgresOutboxAdmin(databaseOf(pool as never) as Database, t.names)
       await expect(admin.clean()).rejects.toThrow(/statement_timeout; raise it for the role, or give a smaller limit/)
@@ -115,7 +117,7 @@ describe.each(KINDS)('cleaning on %s', (kind: Kind) => {
   })
 })
 
-describe.each(['postgres', 'postgres15'] as const)('cleaning in traffic on %s', (kind) => {
+describeOn(['postgres', 'postgres15'], 'cleaning in traffic on %s', (kind) => {
   test('two cleaners and many writers: each row once, no pending one touched', async () => {
     const t = await testOutbox(kind)
     const old = scale({ test: 20_000, full: 100_000, torture: 1_000_000 })
@@ -165,9 +167,31 @@ describe.each(['postgres', 'postgres15'] as const)('cleaning in traffic on %s', 
     expect(await t.states()).toEqual({ ready: 1 })
     await t.end()
   })
+
+  test('a cleaner that a lock holds up is failing, says where, and runs again when that is gone', async () => {
+    const t = await testOutbox(kind)
+    await t.insert({ state: 'published', created: LONG_AGO, published: LONG_AGO })
+    const other = new pg.Client({ connectionString: t.url })
+    await other.connect()
+    await other.query('BEGIN; LOCK TABLE outbox')
+    const clock = new FakeClock()
+    const cleaner = new Cleaner({ of: new PostgresOutboxAdmin(t.db, t.names), clock })
+    await cleaner.start()
+    await clock.advance(29_000)
+    expect(cleaner.status().state).toBe('starting')
+    await clock.advance(1000)
+    const reason = expect.stringContaining(': a statement has taken more than 30 s; is it held up by a lock?')
+    expect(cleaner.status()).toMatchObject({ state: 'failing', reason })
+    await other.query('COMMIT')
+    await other.end()
+    await eventually('it is running', () => cleaner.status().state === 'running')
+    await cleaner.stop()
+    expect(await t.states()).toEqual({})
+    await t.end()
+  })
 })
 
-describe.each(['postgres', 'postgres15'] as const)('plans on %s', (kind) => {
+describeOn(['postgres', 'postgres15'], 'plans on %s', (kind) => {
   test('cleaning looks only at what is old, by an index', async () => {
     const t = await testOutbox(kind, { dedup: true, archive: true })
     await t.query(`INSERT INTO outbox (event_id, topic, source, event_type, payload, state, published_at)
@@ -199,7 +223,7 @@ describe.each(['postgres', 'postgres15'] as const)('plans on %s', (kind) => {
   })
 })
 
-describe.each(['postgres', 'postgres15'] as const)('an inbox on %s', (kind) => {
+describeOn(['postgres', 'postgres15'], 'an inbox on %s', (kind) => {
   test('is read no further than to what is due, however much is in it and whatever was removed before', async () => {
     const t = await testOutbox(kind)
     const names = new InboxNames('seen')

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { classify } from '../../src/adapter.ts'
 import { Message, type WaybillError } from '../../src/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
+import { eventually } from '../support/wait.ts'
 import { outboxOn, Placed, type TestOutbox, untilEmpty } from './support.ts'
 
 let t: TestOutbox
@@ -64,6 +65,8 @@ describe('enqueue in PostgreSQL', () => {
     await first.query('BEGIN')
     await t.outbox.enqueue(first, event)
     const second = inTransaction((tx) => t.outbox.enqueue(tx, event))
+    const waiting = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+    await eventually('it waits', async () => (await t.pool.query(waiting)).rowCount === 1)
     await first.query('ROLLBACK')
     first.release()
     const sequence = await second
@@ -279,6 +282,7 @@ describe('bad input', () => {
   test('what is given in place of a pool is never shown: a URL holds a password', () => {
     expect(() => postgres({ pool: 'postgres://me:hunter2@db/x' } as never)).toThrow('give a pg Pool')
     expect(() => postgres({ pool: 'postgres://me:hunter2@db/x' } as never)).not.toThrow('hunter2')
+    expect(() => postgres({ pool: undefined } as never)).toThrow('undefined is not a database; give a pg Pool')
     for (const itself of [t.pool, undefined, {}]) {
       expect(() => postgres(itself as never)).toThrow('give the pool by its name: postgres({ pool })')
     }
@@ -293,14 +297,15 @@ describe('bad input', () => {
   })
 
   test.each([
-    ['a database', (url: URL) => (url.pathname = '/nowhere'), 'INVALID_OPTION'],
-    ['a role', (url: URL) => (url.username = 'nobody_at_all'), 'NO_PERMISSION'],
-  ])('nor with %s that the server does not have', async (_what, change, code) => {
+    ['a database', (url: URL) => (url.pathname = '/nowhere'), 'INVALID_OPTION', 'no database "nowhere"; create it'],
+    ['a role', (url: URL) => (url.username = 'nobody_at_all'), 'NO_PERMISSION', 'refuses this role'],
+  ])('nor with %s that the server does not have', async (_what, change, code, text) => {
     const url = new URL(t.database.url)
     change(url)
     const pool = new pg.Pool({ connectionString: url.href, max: 2 })
     try {
-      expect(await codeOf(t.relay({ from: postgres({ pool }).outbox }).start())).toBe(code)
+      const starting = t.relay({ from: postgres({ pool }).outbox }).start()
+      await expect(starting).rejects.toMatchObject({ code, message: expect.stringContaining(text) })
     } finally {
       await pool.end()
     }

@@ -239,6 +239,32 @@ describeWith(['postgres'], 'an outbox that is a log', () => {
     await relay.stop()
   })
 
+  test('an id that was enqueued again after it had been forgotten is replayed once, as it was last', async () => {
+    const { db, enqueue } = await log()
+    const event = Placed({ n: 7 }, { key: 'k' })
+    const sink = collector()
+    const relay = new Relay({ from: db.outbox, to: sink })
+    const archived = async () => {
+      await relay.runOnce()
+      await db.outbox.admin.clean({ retention: 0 })
+    }
+    for (const _ of ['first', 'again']) {
+      await db.withTransaction((tx) => db.outbox.enqueue(tx, event))
+      await archived()
+    }
+    await enqueue(8)
+    await archived()
+    const { rows } = await pool.query(
+      'SELECT count(DISTINCT event_id)::int AS ids, count(*)::int AS n FROM outbox_archive',
+    )
+    expect(rows).toEqual([{ ids: 2, n: 3 }])
+    expect(await db.outbox.admin.replay({}, AUDIT, { archive: true })).toBe(2)
+    await relay.runOnce()
+    expect(sink.messages.slice(3).map(({ extensions }) => Number(extensions['sequence']))).toEqual([2, 3])
+    expect(await positions(db)).toEqual([1, 2, 3])
+    await relay.stop()
+  })
+
   test('a discarded event is in the archive as such, and no replay sends it', async () => {
     const { db, enqueue } = await log()
     await enqueue(1)

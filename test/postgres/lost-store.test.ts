@@ -1,3 +1,4 @@
+import { type EventEmitter, once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import postgresJs from 'postgres'
@@ -137,14 +138,80 @@ describe.skipIf(without('postgres')).each(['pg', 'postgres.js'])('a store that i
 
   test('a COMMIT without an answer is tried again and not charged', async () => {
     const db = open()
-    const work = db.withTransaction(async (tx) => {
-      await sqlOf(tx).query('SELECT 1')
-      proxy.cut()
-      await sleep(50)
+    await other.query('CREATE TABLE slow (n int)')
+    await other.query(
+      `CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(77); RETURN NULL; END'`,
+    )
+    await other.query(
+      'CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION waits()',
+    )
+    const locker = await other.connect()
+    await locker.query('SELECT pg_advisory_lock(77)')
+    const work = fails(db.withTransaction((tx) => sqlOf(tx).query('INSERT INTO slow VALUES (1)')))
+    await eventually('the COMMIT to be under way', async () => {
+      const { rows } = await other.query(
+        `SELECT FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()`,
+      )
+      return rows.length > 0
     })
-    const error = await fails(work)
+    proxy.cut()
+    const error = await work
+    await locker.query('SELECT pg_advisory_unlock(77)')
+    locker.release()
     expect(error).toMatchObject({ code: 'COMMIT_UNKNOWN' })
     expect(error).toBeInstanceOf(Unavailable)
+  })
+
+  test('a connection that is lost while no statement is under way: pg says why, and that all is rolled back', async () => {
+    const db = open()
+    const gone = (pid: number) => async () =>
+      (await other.query('SELECT FROM pg_stat_activity WHERE pid = $1', [pid])).rows.length === 0
+    const work = db.withTransaction(async (tx) => {
+      const heard = driver === 'pg' ? once(tx as EventEmitter, 'error') : undefined
+      await sqlOf(tx).query('INSERT INTO orders VALUES (1)')
+      // The last that it hears: before it, a busy machine could take longer than this limit.
+      const { rows } = await sqlOf(tx).query(
+        `SELECT pg_backend_pid() AS pid, set_config('idle_in_transaction_session_timeout', '100', true)`,
+      )
+      await eventually('the server to end it', gone(Number(rows[0]!['pid'])))
+      await heard
+    })
+    const error = await fails(work)
+    expect(error).toBeInstanceOf(Unavailable)
+    const text = /lost inside the transaction, which is rolled back: .*25P03/
+    // postgres.js sends COMMIT itself, and tells nobody what it has heard.
+    expect(error).toMatchObject(driver === 'pg' ? { message: expect.stringMatching(text) } : { code: 'COMMIT_UNKNOWN' })
+    expect((await other.query('SELECT n FROM orders')).rows).toEqual([])
+  })
+
+  test.skipIf(driver !== 'pg')(
+    'a connection that is lost in one breath with the answer to BEGIN: the same',
+    async () => {
+      const pool = new pg.Pool({ connectionString: database.url, max: 1 })
+      ends.push(() => pool.end())
+      // Both are in what the socket brings at once: a busy machine reads late.
+      const last = Object.assign(new Error('terminating connection'), { severity: 'FATAL', code: '25P04' })
+      pool.on('connect', (client) => {
+        const { connection } = client as unknown as { connection: EventEmitter }
+        connection.once('readyForQuery', () => connection.emit('errorMessage', last))
+      })
+      const error = await fails(postgres({ pool }).withTransaction((tx) => sqlOf(tx).query('SELECT 1')))
+      expect(error).toBeInstanceOf(Unavailable)
+      expect(error.message).toMatch(/lost inside the transaction, which is rolled back: .*25P04/)
+    },
+  )
+
+  test.each(['COMMIT', '\n end;', { text: 'commit work' }])('%j of the function itself is not sent', async (ends) => {
+    // Its answer could be lost like any other, and then it would be wrong to say that all is rolled back.
+    const work = open().withTransaction(async (tx) => {
+      await sqlOf(tx).query('INSERT INTO orders VALUES (1)')
+      await sqlOf(tx).query('SAVEPOINT here')
+      await sqlOf(tx).query('ROLLBACK TO here')
+      if (typeof ends === 'string') await sqlOf(tx).query(ends)
+      else await (driver === 'pg' ? (tx as pg.Client).query(ends) : sqlOf(tx).query(ends.text))
+    })
+    expect(await fails(work)).toMatchObject({ code: 'TRANSACTION_ENDED' })
+    expect((await other.query('SELECT n FROM orders')).rows).toEqual([])
   })
 
   describe('a network that swallows everything', () => {

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { telemetry, WaybillError } from '../../src/core/index.ts'
 import { databaseOf, sqlOf } from '../../src/drivers/sql/database.ts'
 import type { Database, Sql } from '../../src/drivers/sql/sql.ts'
@@ -8,7 +8,8 @@ import { Migrations } from '../../src/postgres/migrate.ts'
 import { type MigrationsOptions, outboxSchema } from '../../src/postgres/migrate-tables.ts'
 import { OutboxNames } from '../../src/postgres/names.ts'
 import { statements } from '../../src/postgres/statements.ts'
-import { catalog, KINDS, type Kind, type TestDatabase, testDatabase } from './admin-support.ts'
+import { describeOn } from '../support/services.ts'
+import { catalog, KINDS, type TestDatabase, testDatabase } from './admin-support.ts'
 
 const BOTH: MigrationsOptions = { outbox: 'outbox', inbox: 'processed_messages' }
 const ALL: MigrationsOptions = { ...BOTH, tenants: true, dedup: true, archive: true }
@@ -41,7 +42,7 @@ async function codeOf(promise: Promise<unknown>): Promise<string> {
   return `${(error as WaybillError).code}: ${(error as WaybillError).message}`
 }
 
-describe.each(KINDS)('migrations on %s', (kind: Kind) => {
+describeOn(KINDS, 'migrations on %s', (kind) => {
   let t: TestDatabase
   beforeEach(async () => {
     t = await testDatabase(kind)
@@ -104,7 +105,9 @@ describe.each(KINDS)('migrations on %s', (kind: Kind) => {
     await billing.migrate()
     await billing.down()
     await org.check()
-    expect(await codeOf(billing.check())).toMatch(/^NOT_MIGRATED: billing\.hrm_outbox does not exist; run migrate\(\)/)
+    expect(await codeOf(billing.check())).toMatch(
+      /^NOT_MIGRATED: billing\.hrm_outbox does not exist; check the name, then run db\.migrate\(\)/,
+    )
     await org.down()
     const left = await t.query(`SELECT relname FROM pg_class WHERE relnamespace IN
       (SELECT oid FROM pg_namespace WHERE nspname IN ('public', 'billing'))`)
@@ -226,7 +229,7 @@ describe.each(KINDS)('migrations on %s', (kind: Kind) => {
   })
 })
 
-describe.each(['postgres', 'postgres15'] as const)('roles on %s', (kind) => {
+describeOn(['postgres', 'postgres15'], 'roles on %s', (kind) => {
   test('a wrong role and a read-only connection are told so, and nothing is half-done', async () => {
     const t = await testDatabase(kind)
     const role = `r_${Math.random().toString(36).slice(2)}`
@@ -243,7 +246,9 @@ describe.each(['postgres', 'postgres15'] as const)('roles on %s', (kind) => {
       const migrations = new Migrations(t.db, BOTH)
       expect(await migrations.version()).toEqual({ outbox: 0, processed_messages: 0 })
       await migrations.migrate()
-      expect(await codeOf(asStranger.check())).toMatch(/^NO_PERMISSION/)
+      expect(await codeOf(asStranger.check())).toMatch(
+        /^NO_PERMISSION: this role may not use table waybill_schema; grant it what docs\/guides\/postgres-setup\.md lists/,
+      )
     } finally {
       await stranger.end()
       await reader.end()

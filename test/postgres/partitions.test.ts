@@ -2,13 +2,14 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { telemetry } from '../../src/core/index.ts'
 import { Cleaner } from '../../src/outbox/cleaner.ts'
 import { PostgresOutboxAdmin } from '../../src/postgres/admin.ts'
 import { readArchive } from '../../src/postgres/archive.ts'
 import { Migrations } from '../../src/postgres/migrate.ts'
-import { KINDS, type Kind, type TestOutbox, testOutbox } from './admin-support.ts'
+import { describeOn } from '../support/services.ts'
+import { KINDS, type TestOutbox, testOutbox } from './admin-support.ts'
 
 const WHO = { by: 'ada', note: 'test' }
 
@@ -32,7 +33,7 @@ async function past(t: TestOutbox, days: number): Promise<string> {
 
 const at = (days: number) => `now() - interval '${days} days'`
 
-describe.each(KINDS)('partitions on %s', (kind: Kind) => {
+describeOn(KINDS, 'partitions on %s', (kind) => {
   let t: TestOutbox
   let admin: PostgresOutboxAdmin
   beforeEach(async () => {
@@ -201,7 +202,7 @@ describe.each(KINDS)('partitions on %s', (kind: Kind) => {
   })
 })
 
-describe.each(['postgres', 'postgres15'] as const)('partitions in traffic on %s', (kind) => {
+describeOn(['postgres', 'postgres15'], 'partitions in traffic on %s', (kind) => {
   test('a transaction that stays open holds up neither the cleaner nor, for long, the others', async () => {
     const t = await testOutbox(kind, { partition: 'day' })
     const admin = new PostgresOutboxAdmin(t.db, t.names)

@@ -8,6 +8,7 @@ import { Relay } from '../../src/outbox/relay.ts'
 import type { RelayOptions } from '../../src/outbox/relay-options.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { recordTelemetry, runScript } from '../../src/testing/index.ts'
+import { bundled } from '../support/bundled.ts'
 import { until } from './faults/support.ts'
 import { outboxOn, Placed, type TestOutbox } from './support.ts'
 
@@ -228,7 +229,7 @@ test('a relay and a consumer share a pool of 4', async () => {
 
 test.each(['owner', 'lease'])('runOnce as %s keeps no process alive, nor the pool from ending', async (reader) => {
   await t.enqueue([Placed({ n: 1 }), Placed({ n: 2 })])
-  const script = new URL('./once-child.ts', import.meta.url)
+  const script = bundled(new URL('./once-child.ts', import.meta.url))
   const child = runScript({ script, args: [t.database.url, reader] })
   expect(await child.finished).toMatchObject({ code: 0, stdout: expect.stringContaining('{"done":2}') })
 })

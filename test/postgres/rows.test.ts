@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { sqlOf } from '../../src/drivers/sql/database.ts'
 import type { Database, Sql } from '../../src/drivers/sql/sql.ts'
 import { Relay } from '../../src/outbox/relay.ts'
@@ -9,14 +9,15 @@ import { Migrations } from '../../src/postgres/migrate.ts'
 import { outboxSchema } from '../../src/postgres/migrate-tables.ts'
 import { PostgresOutbox } from '../../src/postgres/outbox.ts'
 import { collector } from '../../src/testing/index.ts'
-import { KINDS, type Kind, type TestDatabase, type TestOutbox, testDatabase, testOutbox } from './admin-support.ts'
+import { describeOn } from '../support/services.ts'
+import { KINDS, type TestDatabase, type TestOutbox, testDatabase, testOutbox } from './admin-support.ts'
 
 const PLAIN = `INSERT INTO outbox (event_id, topic, source, event_type, payload, key)`
 const STATES = ['ready', 'scheduled', 'retrying', 'leased', 'held', 'published', 'dead']
 const TIMED = ['scheduled', 'retrying', 'leased']
 const LONG_KEY = 'k'.repeat(1025)
 
-describe.each(KINDS)('what a row may be, on %s', (kind: Kind) => {
+describeOn(KINDS, 'what a row may be, on %s', (kind) => {
   let t: TestOutbox
   beforeEach(async () => {
     t = await testOutbox(kind)
@@ -72,7 +73,7 @@ async function olderOutbox(t: TestDatabase, version: number, options: { tenants?
       VALUES ('outbox', ${version}, '${JSON.stringify({ tenants: false, dedup: false, partition: false, archive: false, ...options })}')`)
 }
 
-describe.each(KINDS)('version 3 on %s', (kind: Kind) => {
+describeOn(KINDS, 'version 3 on %s', (kind) => {
   let t: TestDatabase
   beforeEach(async () => {
     t = await testDatabase(kind)
@@ -126,7 +127,7 @@ describe.each(KINDS)('version 3 on %s', (kind: Kind) => {
   })
 })
 
-describe.each(['postgres', 'postgres15'] as const)('version 3 in traffic on %s', (kind) => {
+describeOn(['postgres', 'postgres15'], 'version 3 in traffic on %s', (kind) => {
   test('a table is upgraded under a writer and an idle relay, and nothing is lost', async () => {
     const t = await testDatabase(kind)
     await olderOutbox(t, 2)
@@ -160,7 +161,7 @@ async function idle(t: TestDatabase): Promise<void> {
   await expect.poll(async () => (await t.query(flag)).length, { timeout: 20_000, interval: 5, message: 'idle' }).toBe(1)
 }
 
-describe.each(KINDS)('a plain INSERT on %s', (kind: Kind) => {
+describeOn(KINDS, 'a plain INSERT on %s', (kind) => {
   test('wakes an idle relay, whoever writes it and however', async () => {
     const t = await testOutbox(kind)
     const sink = collector()
@@ -223,7 +224,7 @@ function watched(db: Database, sent: Sent[]): Database {
   } as Database
 }
 
-describe.each(['postgres', 'postgres15'] as const)("one tenant's backlog on %s", (kind) => {
+describeOn(['postgres', 'postgres15'], "one tenant's backlog on %s", (kind) => {
   test('is found among all that it and others have published', async () => {
     const t = await testOutbox(kind, { tenants: true })
     await t.script(`INSERT INTO outbox (event_id, topic, source, event_type, payload, tenant_id, state, published_at)

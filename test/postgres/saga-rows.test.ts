@@ -115,6 +115,7 @@ describeWith(['postgres'], 'rows of sagas in PostgreSQL', () => {
     const start = () => db.withTransaction((tx) => runner.client(one).start(tx, { n: 1 }))
     const [id, other] = [await start(), await start()]
     const admin = new SagaAdmin({ store: db, sagas: [one] })
+    await expect(admin.show('A-1')).rejects.toThrow('give the UUID that start() returned and list() shows')
     for (const each of [id, other]) await admin.retry(each, { by: 'ann', note: 'now' })
     await runner.runOnce()
     await runner.stop()

@@ -36,7 +36,7 @@ describeWith(['postgres'], 'sagas where PostgreSQL is not as one would like it',
   ) {
     const { tables = true, ...rest } = options
     const db = postgres({ pool, sagas: tables })
-    const runner = await new SagaRunner<pg.PoolClient>({ poll: '500ms', ...rest, store: db, sagas: [one] }).start()
+    const runner = await new SagaRunner<pg.PoolClient>({ maxPoll: '500ms', ...rest, store: db, sagas: [one] }).start()
     ends.push(() => runner.stop())
     const client = runner.client(one as never) as SagaClient<unknown, unknown, Record<string, unknown>, pg.PoolClient>
     return { db, runner, client }
@@ -64,7 +64,7 @@ describeWith(['postgres'], 'sagas where PostgreSQL is not as one would like it',
       const id = await db.withTransaction((tx) => client.start(tx, {}))
       expect(await client.result(id)).toEqual({ a: 1, b: 2 })
       // Too small to be told: that is said.
-      const said = recorder.of('warning').filter(({ message }) => message.includes('looked for every few seconds'))
+      const said = recorder.of('warning').filter(({ message }) => message.includes('polls every few seconds'))
       expect(said).toHaveLength(max < 3 ? 1 : 0)
     },
   )

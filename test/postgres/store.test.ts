@@ -5,7 +5,7 @@ import type postgres from 'postgres'
 import { afterAll, afterEach, beforeAll, describe, expect, expectTypeOf, test } from 'vitest'
 import { event, type Message, telemetry, Unavailable, type WaybillError } from '../../src/core/index.ts'
 import { databaseOf, sqlOf } from '../../src/drivers/sql/database.ts'
-import { PostgresUnitOfWork } from '../../src/postgres/store.ts'
+import { PostgresUnitOfWork, postgres as postgresStore } from '../../src/postgres/store.ts'
 import { EventCollector, enqueueEvents, saveEvents } from '../../src/store/entity.ts'
 import { drivers, type Opened } from '../drivers/drivers.ts'
 
@@ -244,6 +244,19 @@ test('a database that is away is unavailable: nobody is to blame', async () => {
   const pool = new pg.Pool({ connectionString: 'postgres://nobody@127.0.0.1:1/nothing' })
   const unit = new PostgresUnitOfWork(databaseOf(pool))
   expect(await fails(unit.withTransaction(async () => {}))).toBeInstanceOf(Unavailable)
+  await pool.end()
+})
+
+test.each([
+  [
+    '127.0.0.1',
+    'the database at 127.0.0.1:1 cannot be reached (ECONNREFUSED); is it running, and are host and port right?',
+  ],
+  ['localhost', ':1 cannot be reached (ECONNREFUSED)'],
+])('migrate() names the place where no database is: %s', async (host, text) => {
+  const pool = new pg.Pool({ connectionString: `postgres://nobody@${host}:1/nothing` })
+  const migrated = postgresStore({ pool }).migrate()
+  await expect(migrated).rejects.toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining(text) })
   await pool.end()
 })
 

@@ -61,6 +61,25 @@ describe('a relay that waits', () => {
     expect(telemetry.of('relay.waiting')).toHaveLength(2)
   })
 
+  test('says so too when the other was faster', async () => {
+    await killed(0)
+    const other = await t.pool.connect()
+    await other.query('BEGIN')
+    await other.query(
+      `UPDATE outbox_terms SET holder = 'host:2:fast', expires_at = clock_timestamp() + interval '1 minute' WHERE shard = 0`,
+    )
+    // Of those who look at the terms nobody sees that before the commit; and it asks once only.
+    const relay = await t.relay({ poll: '10m', maxPoll: '10m' }).start()
+    const behind = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+    await until(async () => (await t.pool.query(behind)).rowCount === 1)
+    await other.query('COMMIT')
+    other.release()
+    await until(() => relay.status().state === 'waiting')
+    expect(relay.status().reason).toMatch(
+      /^outbox: another relay owns it: host:2:fast, until \S+ unless it is renewed$/,
+    )
+  })
+
   test('keeps no connection while it waits', async () => {
     await killed(60)
     await t.relay({ poll: '20ms', maxPoll: '20ms' }).start()

@@ -9,9 +9,9 @@ import {
   runUntilCrash,
   sourcePoints,
 } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { scale } from '../../support/scale.ts'
 import { BILLING } from './business.ts'
-import { script } from './scripts.ts'
 import { BROKER_TABLE, sqlBroker } from './sql-broker.ts'
 import { type World, world } from './support.ts'
 import { effectProblems, outputProblems } from './verify.ts'
@@ -47,10 +47,14 @@ async function inWorld(run: (t: World) => Promise<void>): Promise<void> {
 }
 
 const enqueue = async (t: World, at = 'nowhere') =>
-  runUntilCrash({ script: await script('enqueue-child'), env: { URL: t.database.url }, at })
+  runUntilCrash({ script: bundled(new URL('./enqueue-child.ts', import.meta.url)), env: { URL: t.database.url }, at })
 
 const consume = async (t: World, from: 'broker' | 'outbox', at = 'nowhere') =>
-  runUntilCrash({ script: await script('consumer-child'), env: { URL: t.database.url, FROM: from }, at })
+  runUntilCrash({
+    script: bundled(new URL('./consumer-child.ts', import.meta.url)),
+    env: { URL: t.database.url, FROM: from },
+    at,
+  })
 
 /** Each effect once, and what it caused once in the outbox, from where a relay sends it: once. */
 async function consumedOnce(t: World): Promise<void> {

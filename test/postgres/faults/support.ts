@@ -4,13 +4,13 @@ import type { OutboxReader } from '../../../src/adapter.ts'
 import { type Message, Relay, type RelayOptions } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { type RunningScript, runScript, type ScriptOptions } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { WAIT_LIMIT } from '../../support/limits.ts'
 import { type FreshDatabase, freshDatabase, type Service } from '../../support/services.ts'
 import { eventually } from '../../support/wait.ts'
 import { commit, Placed } from './business.ts'
 import { Journal, type JournalPublisherOptions, journalPublisher } from './journal.ts'
 import type { RelayJob } from './relay-child.ts'
-import { script } from './scripts.ts'
 import { type Expected, gather, problems } from './verify.ts'
 
 /** A database with an outbox, and tables of the business: what was committed, counters to lock keys by, effects. */
@@ -47,7 +47,12 @@ export async function world(on?: Service, options: { wake?: 'off' } = {}) {
       const name = job.name ?? `child ${++made}`
       const full: RelayJob = { url: database.url, journal: journal.path, relay: {}, ...job, name }
       const env = { JOB: JSON.stringify(full) }
-      const child = runScript({ script: await script('relay-child'), timeout: 1_200_000, ...options, env })
+      const child = runScript({
+        script: bundled(new URL('./relay-child.ts', import.meta.url)),
+        timeout: 1_200_000,
+        ...options,
+        env,
+      })
       children.push(child)
       child.finished.then(
         () => journal.write({ what: 'died', relay: name }),

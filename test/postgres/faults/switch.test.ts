@@ -84,7 +84,7 @@ describeWith(['pgbouncer'], 'behind a pooler in transaction mode', () => {
     await t.fill(300, 10)
     await t.settled()
     if (reader === 'owner') {
-      await telemetry.next('warning', ({ message }) => message.includes('the relay polls'), WAIT_LIMIT)
+      await telemetry.next('warning', ({ message }) => message.includes('it polls'), WAIT_LIMIT)
     }
     await relay.stop()
     telemetry.stop()

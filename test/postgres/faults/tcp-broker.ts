@@ -1,5 +1,6 @@
 import { connect, createServer, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
+import { freePort } from '../../../scripts/services/ports.ts'
 import { OK, type Outcome } from '../../../src/adapter.ts'
 import type { Publisher } from '../../../src/index.ts'
 
@@ -16,8 +17,8 @@ export async function tcpBroker() {
     })
   }
   let server = createServer(serve)
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as { port: number }
+  const port = await freePort()
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve))
   const down = async () => {
     const closed = new Promise((resolve) => server.close(resolve))
     for (const socket of sockets) socket.destroy()
