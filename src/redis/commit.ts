@@ -20,13 +20,15 @@ import type { Unit } from './unit.ts'
 export interface CommitSettings {
   readonly name: string
   readonly redis: ReconnectingRedis
-  readonly line: CallsInFlight
+  readonly inFlight: CallsInFlight
   /** How many replicas must have it before it counts as committed. */
   readonly replicaAcks: ReplicaAcks
   /** How long a done claim is kept, in milliseconds. */
   readonly retention: number
   /** A key of ours that never exists: see commit.lua. */
   readonly absent: string
+  /** Whether a claim is gone that a unit holds, and not because it took too long. */
+  readonly lostByServer: (claim: string, token: string) => boolean
 }
 
 /** A unit as the commit script is given it. */
@@ -57,30 +59,30 @@ const MOST_WORDS = 1_000_000
  */
 export class UnitCommits {
   readonly #settings: CommitSettings
-  readonly #together: CallBatcher<PreparedUnit, RedisReply>
+  readonly #batcher: CallBatcher<PreparedUnit, RedisReply>
 
   constructor(settings: CommitSettings) {
     this.#settings = settings
-    this.#together = new CallBatcher((units) => this.#send(units), settings.line)
+    this.#batcher = new CallBatcher((units) => this.#send(units), settings.inFlight)
   }
 
   /** Rejects when it was not done, or not all of it. Nothing to wait for where there is nothing to do. */
   commit(unit: Unit): Promise<void> | undefined {
-    if (unit.queue.length === 0 && unit.marks.length === 0) return undefined
+    if (unit.queue.length === 0 && unit.claims.length === 0) return undefined
     let prepared: PreparedUnit
     try {
       prepared = prepare(unit)
     } catch (error) {
       return Promise.reject(error)
     }
-    return this.#together.ask(prepared, prepared.bytes, (report) => this.#reported(prepared, report), notDone)
+    return this.#batcher.ask(prepared, prepared.bytes, (report) => this.#reported(prepared, report), notDone)
   }
 
   #reported({ unit, keys }: PreparedUnit, report: RedisReply): void {
     if (report === 1) return
     const how = howOf(report)
     if (how === 'raised') notDone(errorIn(report))
-    if (how !== 'committed') throw problemOf(this.#settings.name, unit, keys, report)
+    if (how !== 'committed') throw problemOf(this.#settings, unit, keys, report)
     publishSteps(unit, listOf(listOf(report)[1]))
   }
 
@@ -129,9 +131,9 @@ function notDone(error: unknown): never {
 }
 
 function prepare(unit: Unit): PreparedUnit {
-  const { queue, marks } = unit
-  const keys = [...marks]
-  for (const key of unit.keys.keys()) if (!marks.includes(key)) keys.push(key)
+  const { queue, claims } = unit
+  const keys = [...claims]
+  for (const key of unit.keys.keys()) if (!claims.includes(key)) keys.push(key)
   let types = ''
   for (const key of keys) types += letterOf(unit.keys.get(key)?.check)
   const args: RedisArg[] = ['']
@@ -144,10 +146,10 @@ function prepare(unit: Unit): PreparedUnit {
     const text = `unit of work: ${queue.length} commands with ${args.length} words are too much for one step; make it smaller`
     throw new WaybillError('COMMAND_REFUSED', text)
   }
-  const token = marks.length > 0 ? unit.token : ''
+  const token = claims.length > 0 ? unit.token : ''
   // Nothing may be applied before something is refused for lack of memory, or by a server that has become a replica.
-  const asks = (unit.frees && marks.length > 0) || queue.some(({ step }) => step !== '')
-  args[0] = `${args.length} ${keys.length} ${marks.length} ${asks ? 1 : 0} ${queue.length} ${types} ${token}`
+  const asks = (unit.frees && claims.length > 0) || queue.some(({ step }) => step !== '')
+  args[0] = `${args.length} ${keys.length} ${claims.length} ${asks ? 1 : 0} ${queue.length} ${types} ${token}`
   let bytes = 0
   for (const key of keys) bytes += key.length
   for (const arg of args) bytes += arg.length
@@ -181,12 +183,17 @@ function publishSteps({ queue }: Unit, replies: readonly RedisReply[]): void {
     })
 }
 
-function problemOf(name: string, { queue }: Unit, keys: readonly string[], report: RedisReply): WaybillError {
+function problemOf(settings: CommitSettings, unit: Unit, keys: readonly string[], report: RedisReply): WaybillError {
+  const { queue } = unit
   const [, ...rest] = listOf(report)
   const how = howOf(report)
   if (how === 'fenced') {
-    const mark = keys[numberOf(rest[0]) - 1]!
-    telemetry['inbox.fenced'].publish({ store: name, key: mark })
+    const claim = keys[numberOf(rest[0]) - 1]!
+    telemetry['inbox.fenced'].publish({ store: settings.name, key: claim })
+    if (settings.lostByServer(claim, unit.token)) {
+      const text = 'Redis has lost the claim on this message, as in a failover or a restart: nothing was written'
+      return new Unavailable(text, { code: 'LEASE_LOST' })
+    }
     return new WaybillError(
       'LEASE_LOST',
       'the lease on this message ran out before the commit, and another may have it now: nothing was written',

@@ -49,7 +49,7 @@ export interface Decided {
  * Decides intents whose time has come.
  *
  * 1. Each round goes once through all that is due, the earliest first, page by page. Shards have rounds of their own: one
- *    whose server is away stops no other.
+ *    whose server is away stops no other, and one whose server hangs is asked seldom.
  * 2. Each is decided on its own, in one script. Many workers do each intent once: the second finds it decided.
  * 3. One that cannot be decided, because no event can be made of it or the outbox refuses its event, is reported and put
  *    aside: it stays as it is, stands in nobody's way, and is tried again after 1 s, 2 s, … 60 s.
@@ -63,11 +63,21 @@ export class DueWorker extends Task<Decided> {
     const { every = '1s', clock = systemClock, event } = options
     const limit = wholeNumber('due worker: batch', options.batch ?? 100, { max: 10_000 })
     const lag = milliseconds(options.lag ?? 0, 'due worker: lag')
-    const rounds = new Rounds({ due, event, limit, lag, clock, aside: new UndecidedIntents(due.name, clock) })
+    const aside = new UndecidedIntents(due.name, clock)
+    const rounds = new Rounds({ due, event, limit, lag, clock, aside })
     const pause = milliseconds(every, 'due worker: every')
     // While one shard is away the others are looked at nearly as often.
     const backoff = { min: pause, max: Math.max(pause, LONGEST_PAUSE) }
-    super({ name: options.name ?? due.name, every, backoff, clock, run: (signal) => rounds.run(signal) })
+    super({
+      ...{ name: options.name ?? due.name, every, backoff, clock },
+      run: async (signal) => {
+        const decided = await rounds.run(signal)
+        const stuck = aside.allStuck(decided)
+        if (stuck === undefined) this.condition.clear('intents')
+        else this.condition.hinder('intents', 'failing', stuck)
+        return decided
+      },
+    })
   }
 }
 
@@ -88,8 +98,13 @@ interface RoundSettings {
 
 type Counts = { -readonly [Name in keyof Decided]: number }
 
+/** A shard whose round failed is left out for so many times as long as that took. */
+const LEFT_OUT = 5
+
 class Rounds {
   readonly #settings: RoundSettings
+  /** Shards that failed, and until when they are left out: the others wait for one that hangs. */
+  readonly #away = new Map<Shard, { readonly error: unknown; readonly until: number }>()
 
   constructor(settings: RoundSettings) {
     this.#settings = settings
@@ -99,14 +114,27 @@ class Rounds {
     const { due, lag, clock, aside } = this.#settings
     const counts: Counts = { enqueued: 0, already: 0, suppressed: 0, other: 0, failed: 0 }
     const until = lag === 0 ? {} : { cutoff: new Date(clock.now() - lag) }
-    const shards = await Promise.allSettled(due.shards.map((shard) => this.#through(shard, until, counts, signal)))
+    await Promise.all(due.shards.map((shard) => this.#unlessAway(shard, until, counts, signal)))
     if (Object.values(counts).some((count) => count > 0)) {
       telemetry['due.decided'].publish({ due: due.name, ...counts })
     }
-    const failed = shards.find((shard) => shard.status === 'rejected')
-    if (failed !== undefined) throw failed.reason
+    const away = due.shards.map((shard) => this.#away.get(shard)).find((one) => one !== undefined)
+    if (away !== undefined) throw away.error
     aside.forgetOthers()
     return counts
+  }
+
+  async #unlessAway(shard: Shard, until: { cutoff?: Date }, counts: Counts, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#settings
+    const began = clock.monotonic()
+    if ((this.#away.get(shard)?.until ?? 0) > began) return
+    try {
+      await this.#through(shard, until, counts, signal)
+      this.#away.delete(shard)
+    } catch (error) {
+      const now = clock.monotonic()
+      this.#away.set(shard, { error, until: now + LEFT_OUT * (now - began) })
+    }
   }
 
   async #through(shard: Shard, until: { cutoff?: Date }, counts: Counts, signal: AbortSignal): Promise<void> {
@@ -154,6 +182,7 @@ class UndecidedIntents {
   /** Those of this round. */
   #seen = new Set<string>()
   #reported = 0
+  #lastError: unknown
   readonly #pause = backoff({ min: 1000, max: 60_000, jitter: 0 }, 'due worker')
 
   constructor(due: string, clock: Clock) {
@@ -171,6 +200,7 @@ class UndecidedIntents {
   }
 
   put(intent: Intent, error: unknown): void {
+    this.#lastError = error
     const name = nameOf(intent)
     const failures = (this.#waiting.get(name)?.failures ?? 0) + 1
     this.#waiting.set(name, { failures, until: this.#clock.monotonic() + this.#pause(failures) })
@@ -182,6 +212,12 @@ class UndecidedIntents {
 
   clear(intent: Intent): void {
     this.#waiting.delete(nameOf(intent))
+  }
+
+  /** Why nothing that is due could be decided; `undefined` where something was, or nothing is due. */
+  allStuck({ failed, ...others }: Decided): string | undefined {
+    if (failed === 0 || Object.values(others).some((count) => count > 0)) return undefined
+    return `nothing of what is due can be decided: ${errorSummary(this.#lastError)}`
   }
 
   /** After a whole round: what was not seen in it was decided elsewhere, moved or taken back. */

@@ -6,6 +6,7 @@ import {
   milliseconds,
   nameUuid,
   WaybillError,
+  warnOnce,
   wholeNumber,
 } from '../core/index.ts'
 import { listOf, numberOf, type RedisArg, type RedisReply, type RedisScript, textOf } from '../drivers/redis/redis.ts'
@@ -41,6 +42,12 @@ export interface Intent {
  * What became of an intent. `moved`: it has another time now, and was not decided for this one.
  */
 export type DueOutcome = 'enqueued' | 'already-enqueued' | 'suppressed' | 'not-due' | 'unknown' | 'moved'
+
+/** Whose workers decide the intents of an outbox. */
+const deciding = new WeakMap<RedisOutbox, RedisDue>()
+const SHARED =
+  'two redisDue of one outbox have workers: the intents of both are one set, and each worker decides all of them with its own event. ' +
+  'Make one redisDue, and tell kinds of intents apart by their ids'
 
 /** Made of the id and the time: whoever decides an intent again decides it under the same event id. */
 const DUE_EVENTS = '0f5d7a52-7a0c-5d5b-8b7e-5f2f6a1c9d34'
@@ -167,9 +174,13 @@ export class RedisDue {
     return this.#outbox.shards.all
   }
 
-  /** A worker that decides what is due, again and again. */
+  /** A worker that decides what is due, again and again: all intents of the outbox. */
   worker(options: DueWorkerOptions): DueWorker {
-    return new DueWorker(this, options)
+    const worker = new DueWorker(this, options)
+    const first = deciding.get(this.#outbox) ?? this
+    deciding.set(this.#outbox, first)
+    if (first !== this) warnOnce(this.name, SHARED)
+    return worker
   }
 
   /** Forgets revocations that were remembered long enough, for a Cleaner. Intents go when they are decided. */
@@ -202,7 +213,7 @@ export class RedisDue {
   }
 }
 
-/** `redisDue({ outbox })` */
+/** Events that are due at a time, and can be revoked until then: `redisDue({ outbox: db.outbox })`. */
 export function redisDue(options: DueOptions): RedisDue {
   return new RedisDue(options)
 }

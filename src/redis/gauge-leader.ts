@@ -1,5 +1,6 @@
 import { type Clock, uuidv7 } from '../core/index.ts'
 import { type RedisCommands, textOf } from '../drivers/redis/redis.ts'
+import { safeUntil } from '../flow/index.ts'
 
 /**
  * Which of the relays that compete reports for the whole outbox when somebody asks for numbers: whoever has written a key
@@ -32,12 +33,12 @@ export class GaugeLeader {
     const leads = set !== null || (holder !== null && textOf(holder!) === this.#me)
     if (set === null && leads) await redis.command(['pexpire', key, ms])
     this.#leads = leads
-    this.#until = asked + this.#lease
+    this.#until = safeUntil(asked, this.#lease)
   }
 
-  /** The next one need not wait for the end of its time. */
+  /** The next one need not wait for the end of its time. After that the key may be that of another. */
   async leave(base: string, redis: RedisCommands): Promise<void> {
-    const led = this.#leads
+    const led = this.leads
     this.#leads = undefined
     if (led === true) await redis.command(['del', `${base}:leader`]).catch(() => {})
   }

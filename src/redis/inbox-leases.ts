@@ -1,6 +1,6 @@
 import type { Clock } from '../core/index.ts'
 import { listOf, numberOf, type RedisCommands } from '../drivers/redis/redis.ts'
-import { Task } from '../flow/index.ts'
+import { safeUntil, Task } from '../flow/index.ts'
 import { scripts } from './scripts.ts'
 
 /** One script renews at most so many: Redis does nothing else meanwhile. */
@@ -17,10 +17,16 @@ interface HeldClaim {
   readonly token: string
   /** When it was set or renewed. */
   since: number
+  /** When that was tried last before its end, also where the server refused or was away. */
+  tried: number
+  /** The server has it no more. */
+  gone: boolean
+  /** That is not for want of trying to renew it in time. */
+  excused: boolean
 }
 
 interface AbandonedClaim {
-  readonly mark: string
+  readonly claim: string
   readonly token: string
   /** How often the server has confirmed that it is given up, or not there. */
   answered: number
@@ -39,7 +45,7 @@ const ANSWERS_WANTED = 2
 export class Leases {
   readonly #settings: LeaseSettings
   readonly #held = new Map<string, HeldClaim>()
-  /** By mark and token: a mark may be abandoned under two, and nobody knows which of them the server has. */
+  /** By claim and token: a claim may be abandoned under two, and nobody knows which of them the server has. */
   readonly #abandoned = new Map<string, AbandonedClaim>()
   #renewal: Task<void> | undefined
   #givingUp: Task<void> | undefined
@@ -48,37 +54,51 @@ export class Leases {
     this.#settings = settings
   }
 
-  hold(mark: string, token: string): void {
-    this.#abandoned.delete(nameOf(mark, token))
-    this.#held.set(mark, { token, since: this.#settings.clock.monotonic() })
+  hold(claim: string, token: string): void {
+    this.#abandoned.delete(nameOf(claim, token))
+    const now = this.#settings.clock.monotonic()
+    this.#held.set(claim, { token, since: now, tried: now, gone: false, excused: false })
     if (this.#renewal === undefined) this.#start()
   }
 
-  release(mark: string): void {
-    this.#held.delete(mark)
+  /** Another unit of this process may hold it by now, under a token of its own. */
+  release(claim: string, token: string): void {
+    if (this.#held.get(claim)?.token === token) this.#held.delete(claim)
+  }
+
+  /** Whether a claim that the server has no more was lost by the server: its lease has not ended, or could not be renewed. */
+  lostByServer(claim: string, token: string): boolean {
+    const held = this.#held.get(claim)
+    const now = this.#settings.clock.monotonic()
+    return held?.token === token && (held.gone ? held.excused : this.#triedInTime(held, now))
+  }
+
+  /** A process that was blocked for longer than the lease has not, whatever it hears afterwards of a renewal from before. */
+  #triedInTime({ tried }: HeldClaim, now: number): boolean {
+    return now < safeUntil(tried, this.#settings.lease)
   }
 
   /** The claim may be there under this token, and nobody will use it. Returns whether it is the first such one. */
-  abandon(mark: string, token: string): boolean {
-    this.#held.delete(mark)
-    this.#abandoned.set(nameOf(mark, token), { mark, token, answered: 0 })
+  abandon(claim: string, token: string): boolean {
+    this.release(claim, token)
+    this.#abandoned.set(nameOf(claim, token), { claim, token, answered: 0 })
     if (this.#givingUp !== undefined) return false
     this.#startGivingUp()
     return true
   }
 
   /** Whether a claim is one that this process has abandoned. */
-  isAbandoned(mark: string, token: string): boolean {
-    return this.#abandoned.has(nameOf(mark, token))
+  isAbandoned(claim: string, token: string): boolean {
+    return this.#abandoned.has(nameOf(claim, token))
   }
 
   async #giveUp(): Promise<void> {
     const all = [...this.#abandoned]
     for (let from = 0; from < all.length; from += AT_ONCE) {
       const part = all.slice(from, from + AT_ONCE)
-      const marks = part.map(([, { mark }]) => mark)
+      const claims = part.map(([, { claim }]) => claim)
       const tokens = part.map(([, { token }]) => token)
-      await this.#settings.redis.script(scripts.release, marks, tokens)
+      await this.#settings.redis.script(scripts.release, claims, tokens)
       for (const [name, one] of part) {
         if (++one.answered >= ANSWERS_WANTED && this.#abandoned.get(name) === one) this.#abandoned.delete(name)
       }
@@ -107,16 +127,20 @@ export class Leases {
   async renew(): Promise<void> {
     const { redis, lease, clock } = this.#settings
     const now = clock.monotonic()
-    const all = [...this.#held].filter(([, { since }]) => now - since >= lease / 6)
+    const all = [...this.#held].filter(([, { since, gone }]) => !gone && now - since >= lease / 6)
     for (let from = 0; from < all.length; from += AT_ONCE) {
       const part = all.slice(from, from + AT_ONCE)
-      const marks = part.map(([mark]) => mark)
+      const claims = part.map(([claim]) => claim)
       const args = [String(lease), ...part.map(([, { token }]) => token)]
-      const lost = listOf(await redis.script(scripts.renew, marks, args))
-      for (const [, held] of part) held.since = now
-      for (const number of lost) {
-        const [mark, held] = part[numberOf(number) - 1]!
-        if (this.#held.get(mark) === held) this.#held.delete(mark)
+      const lost = await redis.script(scripts.renew, claims, args).catch((error: unknown) => {
+        for (const [, held] of all.slice(from)) if (this.#triedInTime(held, now)) held.tried = now
+        throw error
+      })
+      const gone = new Set(listOf(lost).map((number) => part[numberOf(number) - 1]![1]))
+      for (const [, held] of part) {
+        held.gone = gone.has(held)
+        if (held.gone) held.excused = this.#triedInTime(held, now)
+        else held.since = held.tried = now
       }
     }
   }
@@ -148,6 +172,6 @@ export class Leases {
   }
 }
 
-function nameOf(mark: string, token: string): string {
-  return `${token}\n${mark}`
+function nameOf(claim: string, token: string): string {
+  return `${token}\n${claim}`
 }

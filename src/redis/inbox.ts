@@ -58,7 +58,7 @@ export interface RedisInboxOptions {
 export interface InboxSettings {
   readonly name: string
   readonly redis: RedisCommands
-  readonly line: CallsInFlight
+  readonly inFlight: CallsInFlight
   /** A name of ours as the server has it, in the slot that all share. */
   readonly own: (name: string) => string
   readonly clock: Clock
@@ -66,7 +66,7 @@ export interface InboxSettings {
 
 /** Whether a message is new. */
 interface ClaimRequest {
-  readonly mark: string
+  readonly claim: string
   readonly token: string
 }
 
@@ -93,10 +93,10 @@ export class RedisInbox implements Inbox<RedisTx> {
     this.#keyOf = options.key ?? defaultKey
     this.#leases = new Leases({ redis: settings.redis, lease: this.#lease, clock: settings.clock })
     this.#receiving = new CallBatcher(async (asked) => {
-      const marks = asked.map(({ mark }) => mark)
+      const claims = asked.map(({ claim }) => claim)
       const tokens = asked.map(({ token }) => token).join('\n')
-      return repliesOf(await settings.redis.script(scripts.receive, marks, [String(this.#lease), tokens]))
-    }, settings.line)
+      return repliesOf(await settings.redis.script(scripts.receive, claims, [String(this.#lease), tokens]))
+    }, settings.inFlight)
   }
 
   /**
@@ -105,50 +105,50 @@ export class RedisInbox implements Inbox<RedisTx> {
    */
   receive(tx: RedisTx, message: InboxKey, signal?: AbortSignal): Promise<InboxAnswer> {
     try {
-      const mark = this.#markOf(message)
+      const claim = this.#claimOf(message)
       const unit = unitOf(tx)
-      if (unit.marks.includes(mark)) return Promise.resolve('done')
+      if (unit.claims.includes(claim)) return Promise.resolve('done')
       signal?.throwIfAborted()
       const answered = (reply: RedisReply) => {
-        if (reply === 1) return this.#hold(unit, mark, signal)
-        if (!Array.isArray(reply) && this.#leases.isAbandoned(mark, textOf(reply))) {
-          return this.#takeBack(textOf(reply), mark, () => this.receive(tx, message, signal))
+        if (reply === 1) return this.#hold(unit, claim, signal)
+        if (!Array.isArray(reply) && this.#leases.isAbandoned(claim, textOf(reply))) {
+          return this.#takeBack(textOf(reply), claim, () => this.receive(tx, message, signal))
         }
-        return heldBy(mark, reply)
+        return heldBy(claim, reply)
       }
       const failed = (error: unknown): never => {
         // Without a reply the claim may be there, and nobody uses it.
-        if (!(error instanceof RedisError)) this.#abandon(mark, unit.token)
-        throw refusal(mark, error)
+        if (!(error instanceof RedisError)) this.#abandon(claim, unit.token)
+        throw refusal(claim, error)
       }
-      return this.#receiving.ask({ mark, token: unit.token }, mark.length, answered, failed)
+      return this.#receiving.ask({ claim, token: unit.token }, claim.length, answered, failed)
     } catch (error) {
       return Promise.reject(error)
     }
   }
 
   /** It is of this process, and of nobody who works on it any more. */
-  async #takeBack(token: string, mark: string, again: () => Promise<InboxAnswer>): Promise<InboxAnswer> {
-    await this.#settings.redis.script(scripts.release, [mark], [token])
+  async #takeBack(token: string, claim: string, again: () => Promise<InboxAnswer>): Promise<InboxAnswer> {
+    await this.#settings.redis.script(scripts.release, [claim], [token])
     return await again()
   }
 
   /** The claim is ours. When all is over meanwhile it must not be left behind. */
-  #hold(unit: Unit, mark: string, signal: AbortSignal | undefined): InboxAnswer | Promise<InboxAnswer> {
-    const release = () => this.#release(unit, mark)
+  #hold(unit: Unit, claim: string, signal: AbortSignal | undefined): InboxAnswer | Promise<InboxAnswer> {
+    const release = () => this.#release(unit, claim)
     try {
       signal?.throwIfAborted()
-      unit.hold(mark)
+      unit.hold(claim)
     } catch (error) {
       return release().then(() => {
         throw error
       })
     }
-    this.#leases.hold(mark, unit.token)
+    this.#leases.hold(claim, unit.token)
     const forget = signal === undefined ? undefined : onAbort(signal, release)
     unit.atEnd((ending) => {
       forget?.()
-      return this.#ended(unit, mark, ending)
+      return this.#ended(unit, claim, ending)
     })
     return 'new'
   }
@@ -174,36 +174,41 @@ export class RedisInbox implements Inbox<RedisTx> {
    * part has been put right. Returns whether there was something to forget.
    */
   async forget(message: InboxKey): Promise<boolean> {
-    return (await this.#settings.redis.command(['del', this.#markOf(message)])) === 1
+    return (await this.#settings.redis.command(['del', this.#claimOf(message)])) === 1
+  }
+
+  /** Whether a claim is gone that a unit holds, and not because it took too long. */
+  lostByServer(claim: string, token: string): boolean {
+    return this.#leases.lostByServer(claim, token)
   }
 
   async close(): Promise<void> {
     await this.#leases.close()
   }
 
-  #ended(unit: Unit, mark: string, ending: UnitEnd): void | Promise<void> {
-    if (ending !== 'committed') return this.#release(unit, mark)
-    this.#leases.release(mark)
+  #ended(unit: Unit, claim: string, ending: UnitEnd): void | Promise<void> {
+    if (ending !== 'committed') return this.#release(unit, claim)
+    this.#leases.release(claim, unit.token)
   }
 
   /** Whoever comes next need not wait for the lease to run out. */
-  async #release(unit: Unit, mark: string): Promise<void> {
-    this.#leases.release(mark)
+  async #release(unit: Unit, claim: string): Promise<void> {
+    this.#leases.release(claim, unit.token)
     try {
-      await this.#settings.redis.script(scripts.release, [mark], [unit.token])
+      await this.#settings.redis.script(scripts.release, [claim], [unit.token])
     } catch (error) {
-      this.#abandon(mark, unit.token, error)
+      this.#abandon(claim, unit.token, error)
     }
   }
 
   /** Reported once for as long as Redis does not respond, however many claims it is. */
-  #abandon(mark: string, token: string, error?: unknown): void {
-    if (!this.#leases.abandon(mark, token) || error === undefined) return
+  #abandon(claim: string, token: string, error?: unknown): void {
+    if (!this.#leases.abandon(claim, token) || error === undefined) return
     const message = `claims could not be given up; they are as soon as Redis responds, or end by themselves in ${this.#lease} ms: ${errorSummary(error)}`
     telemetry.warning.publish({ where: `inbox ${this.name}`, message })
   }
 
-  #markOf(message: InboxKey): string {
+  #claimOf(message: InboxKey): string {
     checkInboxKey(message)
     const key = this.#keyOf(message)
     if (typeof key === 'string' && key !== '') return this.#settings.own(`inbox:${key}`)
@@ -215,23 +220,23 @@ export class RedisInbox implements Inbox<RedisTx> {
 }
 
 /** The claim is not ours: its value says what became of the message. */
-function heldBy(mark: string, reply: RedisReply): InboxAnswer {
-  if (Array.isArray(reply)) throw refusal(mark, new RedisError(refusalText(textOf(reply[0]))))
+function heldBy(claim: string, reply: RedisReply): InboxAnswer {
+  if (Array.isArray(reply)) throw refusal(claim, new RedisError(refusalText(textOf(reply[0]))))
   const held = textOf(reply)
   if (held === 'done') return 'done'
   if (held.startsWith('partly ')) throw partlyApplied(`an earlier attempt was applied in part (${held})`)
   if (held.startsWith('processing ')) return 'busy'
-  throw foreign(mark)
+  throw foreign(claim)
 }
 
-function refusal(mark: string, error: unknown): unknown {
-  if (isKind(error, 'WRONGTYPE') || /wrong kind of value/i.test(messageOf(error))) return foreign(mark, error)
+function refusal(claim: string, error: unknown): unknown {
+  if (isKind(error, 'WRONGTYPE') || /wrong kind of value/i.test(messageOf(error))) return foreign(claim, error)
   if (isServerTrouble(error)) return new Unavailable(`Redis refused: ${messageOf(error)}`, { cause: error })
   return error
 }
 
-function foreign(mark: string, cause?: unknown): WaybillError {
-  const text = `inbox: there is no claim of ours in the key of that name; remove it, or choose another tag: ${JSON.stringify(mark)}`
+function foreign(claim: string, cause?: unknown): WaybillError {
+  const text = `inbox: there is no claim of ours in the key of that name; remove it, or choose another tag: ${JSON.stringify(claim)}`
   return new WaybillError('WRONG_KEY_TYPE', text, cause === undefined ? undefined : { cause })
 }
 

@@ -1,12 +1,21 @@
 import { errorSummary, type RawMessage, telemetry, Unavailable, uuidv7, Wakeup, WaybillError } from '../core/index.ts'
 import type { ReconnectingRedis } from '../drivers/redis/reconnecting.ts'
-import { listOf, numberOf, type RedisArg, RedisError, textOf } from '../drivers/redis/redis.ts'
+import {
+  listOf,
+  numberOf,
+  type RedisArg,
+  RedisError,
+  type RedisReply,
+  type RedisScript,
+  textOf,
+} from '../drivers/redis/redis.ts'
 import { type Delivery, type Demand, Lease, RELEASE, type Session, type Settled, topicOf } from '../flow/index.ts'
 import { Quarantine } from '../outbox/quarantine.ts'
 import type { ReaderOptions } from '../outbox/reader.ts'
 import { rowOf } from './admin-filter.ts'
 import type { GaugeLeader } from './gauge-leader.ts'
 import type { Hints } from './outbox.ts'
+import { Recovery } from './recovery.ts'
 import { createdOf, idOf, messageOf, wordsOf } from './row.ts'
 import { outboxScripts } from './scripts.ts'
 import type { Shard } from './shards.ts'
@@ -30,8 +39,6 @@ export interface OutboxLeaseSettings extends ReaderOptions {
 
 /** One script settles or renews at most so many: Redis does nothing else meanwhile. */
 const AT_ONCE = 1000
-/** How often what may have been claimed without our knowing is looked for, in milliseconds. */
-const RECOVER_EVERY = 1000
 
 interface ClaimResult {
   readonly deliveries: readonly RedisDelivery[]
@@ -70,7 +77,7 @@ export class OutboxSession implements Session<RedisDelivery> {
   /** How far the server's clock is from ours. */
   #offset: number | undefined
   #clockReported = false
-  #recovered = Number.NEGATIVE_INFINITY
+  readonly #recovery: Recovery
   readonly #wakeup: Wakeup
 
   constructor(settings: OutboxLeaseSettings, connection: ReconnectingRedis) {
@@ -79,7 +86,10 @@ export class OutboxSession implements Session<RedisDelivery> {
     this.#shard = settings.shard.over(connection)
     this.#wakeup = new Wakeup(settings.clock)
     this.#lease = new Lease(settings.clock, settings.lease)
-    this.extendEvery = settings.lease / 3
+    const { clock, lease, shard } = settings
+    const { abandoned } = shard
+    this.#recovery = new Recovery({ shard: this.#shard, connection, token: this.#token, abandoned, lease, clock })
+    this.extendEvery = lease / 3
     this.#unhint = settings.wake ? settings.hints.listen(settings.shard, () => this.#hint()) : () => {}
   }
 
@@ -89,7 +99,7 @@ export class OutboxSession implements Session<RedisDelivery> {
 
   live(): boolean {
     if (this.#lease.live) return true
-    this.#lose('LEASE_EXPIRED', 'what was claimed could not be renewed in time')
+    this.#lose('LEASE_EXPIRED', 'the leases of claimed events could not be renewed in time')
     return false
   }
 
@@ -111,7 +121,7 @@ export class OutboxSession implements Session<RedisDelivery> {
   }
 
   async take(demand: Demand): Promise<readonly RedisDelivery[]> {
-    await this.#recover()
+    await this.#recovery.run(this.#held)
     await this.#settleBad()
     // What may have killed a relay goes out while nothing else is unsettled.
     if (this.#lost.signal.aborted || (this.#quarantine.active && this.#unsettled.size > 0)) return []
@@ -134,7 +144,7 @@ export class OutboxSession implements Session<RedisDelivery> {
     const expiredOnes = this.#quarantine.allowance(count, this.#unsettled.size)
     const args = [token, lease, count, bytes, attempts, expiredOnes, deadKey === 'continue' ? 1 : 0].map(String)
     const answer = listOf(
-      await this.#shard.run(outboxScripts.claim, args).catch((error: unknown) => {
+      await this.#run(outboxScripts.claim, args).catch((error: unknown) => {
         // Without an answer it may have been done, and nobody would know of it before the leases run out.
         if (!isRefusal(error)) this.#settings.shard.abandoned.set(token, this.#settings.clock.monotonic())
         throw error
@@ -170,22 +180,16 @@ export class OutboxSession implements Session<RedisDelivery> {
     }
   }
 
-  /**
-   * Gives back, uncharged, what this process claimed and cannot settle: claims whose reply was lost, and sessions
-   * that ended while the server did not respond. For as long as a lease, since a server that hung may run a claim late.
-   */
-  async #recover(): Promise<void> {
-    const { clock, lease, shard } = this.#settings
-    const { abandoned } = shard
-    const now = clock.monotonic()
-    if (abandoned.size === 0 || now - this.#recovered < RECOVER_EVERY) return
-    const tokens = [...abandoned]
-    await this.#shard.run(
-      outboxScripts.recover,
-      tokens.map(([token]) => token),
-    )
-    this.#recovered = now
-    for (const [token, since] of tokens) if (now - since > lease) abandoned.delete(token)
+  /** What is to be settled here. */
+  readonly #held = () => [...this.#unsettled, ...this.#bad.map(({ delivery }) => delivery)]
+
+  async #run(script: RedisScript, args: readonly RedisArg[]): Promise<RedisReply> {
+    try {
+      return await this.#shard.run(script, args)
+    } catch (error) {
+      this.#recovery.doubt()
+      throw error
+    }
   }
 
   /** Until a hint, until something is due, until `ms` or `signal`. */
@@ -202,6 +206,8 @@ export class OutboxSession implements Session<RedisDelivery> {
     let stale = batch.length - ours.length
     for (let from = 0; from < ours.length; from += AT_ONCE)
       stale += await this.#settle(ours.slice(from, from + AT_ONCE))
+    // It came too late: the next session takes back what is left, before anybody charges it.
+    if (stale > 0) this.live()
     for (const [delivery] of batch) this.#unsettled.delete(delivery)
     this.#quarantine.settled(this.#unsettled.size)
     if (this.#unsettled.size === 0) {
@@ -220,19 +226,29 @@ export class OutboxSession implements Session<RedisDelivery> {
     const args: RedisArg[] = [deletes ? '1' : '0', deadKey === 'continue' ? '1' : '0', String(done.length)]
     for (const [{ member, token }] of done) args.push(member, token)
     for (const [{ member, token }, settlement] of others) args.push(member, token, ...wordsOf(settlement))
-    return numberOf(await this.#shard.run(outboxScripts.settle, args))
+    return numberOf(await this.#run(outboxScripts.settle, args))
   }
 
   async extend(deliveries: readonly RedisDelivery[]): Promise<void> {
-    const { lease } = this.#settings
     const asked = this.#lease.renewing()
-    for (let from = 0; from < deliveries.length; from += AT_ONCE) {
-      const pairs = deliveries.slice(from, from + AT_ONCE).flatMap(({ member, token }) => [member, token])
-      await this.#shard.run(outboxScripts.extend, [String(lease), ...pairs])
-    }
+    let gone = await this.#renew(deliveries)
+    // What was settled meanwhile is not ours to lose, whoever has it by now.
+    if (gone > 0) gone = await this.#renew(deliveries.filter((delivery) => this.#unsettled.has(delivery)))
+    // What has not gone out must not go out beside another relay.
+    if (gone > 0) return this.#lose('LEASE_EXPIRED', `${gone} of what was claimed could not be renewed in time`)
     this.#quarantine.renewed(deliveries.length)
     this.#lease.renewed(asked, deliveries.length > 0)
     await this.renewLook()
+  }
+
+  /** Returns how many are not ours any more. */
+  async #renew(deliveries: readonly RedisDelivery[]): Promise<number> {
+    let gone = 0
+    for (let from = 0; from < deliveries.length; from += AT_ONCE) {
+      const pairs = deliveries.slice(from, from + AT_ONCE).flatMap(({ member, token }) => [member, token])
+      gone += numberOf(await this.#run(outboxScripts.extend, [String(this.#settings.lease), ...pairs]))
+    }
+    return gone
   }
 
   /**
@@ -243,14 +259,16 @@ export class OutboxSession implements Session<RedisDelivery> {
     this.#unhint()
     this.#wakeup.wake()
     const { shard, clock, leader } = this.#settings
-    const left = [...this.#unsettled, ...this.#bad.map(({ delivery }) => delivery as RedisDelivery)]
+    const left = this.#held() as RedisDelivery[]
     this.#unsettled.clear()
     this.#bad = []
-    if (left.length > 0) shard.abandoned.set(this.#token, clock.monotonic())
+    if (left.length > 0 || this.#lost.signal.aborted) shard.abandoned.set(this.#token, clock.monotonic())
     try {
-      if (this.#lost.signal.aborted || left.length === 0) return
-      await this.settle(left.map((delivery) => [delivery, RELEASE] as const))
+      if (this.#lost.signal.aborted) return
+      if (left.length > 0) await this.settle(left.map((delivery) => [delivery, RELEASE] as const))
       shard.abandoned.delete(this.#token)
+      // There may be no next session: what was claimed without an answer is given back now.
+      await this.#recovery.run(this.#held, true)
     } catch {
       // As said above.
     } finally {
@@ -283,7 +301,7 @@ export class OutboxSession implements Session<RedisDelivery> {
 
   async #publishExpired(member: string, attempt: number): Promise<void> {
     const { name, table } = this.#settings
-    const error = new WaybillError('CRASHED', 'the relays that worked on it let their leases run out')
+    const error = new WaybillError('CRASHED', 'the leases of the relays that worked on it ran out')
     const id = idOf(member)
     const about = { type: '', id, reason: errorSummary(error), attempt, tenant: undefined }
     // It is dead already: what cannot be looked up any more is left out.

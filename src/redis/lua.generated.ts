@@ -23,8 +23,8 @@ end
 
 local asked = false
 
-local function commit(at, key, keys, marks, tries, count, types, token)
-  for i = 1, marks do
+local function commit(at, key, keys, claims, tries, count, types, token)
+  for i = 1, claims do
     if redis.call('GET', KEYS[key + i]) ~= token then return { 'fenced', i } end
   end
 
@@ -64,7 +64,7 @@ local function commit(at, key, keys, marks, tries, count, types, token)
   local function failed(i, why, itself)
     why = tostring(why)
     if i > 1 or itself == '1' then
-      for mark = 1, marks do redis.call('SET', KEYS[key + mark], 'partly ' .. i .. ' ' .. why, 'PX', retention) end
+      for claim = 1, claims do redis.call('SET', KEYS[key + claim], 'partly ' .. i .. ' ' .. why, 'PX', retention) end
     end
     return { 'failed', i, why, itself }
   end
@@ -87,16 +87,16 @@ local function commit(at, key, keys, marks, tries, count, types, token)
       at = at + 1 + words
     end
   end
-  for i = 1, marks do redis.call('SET', KEYS[key + i], 'done', 'PX', retention) end
+  for i = 1, claims do redis.call('SET', KEYS[key + i], 'done', 'PX', retention) end
   return answers and { 'committed', answers } or 1
 end
 
 local HEAD = '^(%d+) (%d+) (%d+) (%d) (%d+) ([%l-]*) (.*)$'
 local units, all, at, key, last = {}, true, 2, 0, #ARGV
 while at <= last do
-  local words, keys, marks, tries, count, types, token = string.match(ARGV[at], HEAD)
+  local words, keys, claims, tries, count, types, token = string.match(ARGV[at], HEAD)
   keys = tonumber(keys)
-  local ok, answer = pcall(commit, at + 1, key, keys, tonumber(marks), tries == '1', tonumber(count), types, token)
+  local ok, answer = pcall(commit, at + 1, key, keys, tonumber(claims), tries == '1', tonumber(count), types, token)
   units[#units + 1] = ok and answer or { 'raised', text(answer) }
   all = all and ok and answer == 1
   at, key = at + tonumber(words), key + keys
@@ -127,15 +127,35 @@ end
 outbox_enqueue({ base }, { unpack(ARGV, 5) })
 redis.call('ZREM', due, id)
 return { 'enqueued', at }`,
-  'due-find': `local now = outbox_now()
+  'due-find': `local due, now = base .. ':due', outbox_now()
 local cutoff = math.min(tonumber(ARGV[1]) or now, now)
 local page, at, last = tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local found, offset = {}, 0
-repeat
-  local members = redis.call('ZRANGEBYSCORE', base .. ':due', at == '' and '-inf' or at, cutoff, 'WITHSCORES',
-    'LIMIT', offset, page)
+
+-- While the last one is still there, what follows it is found at once, however many have its time.
+if at ~= '' and tonumber(redis.call('ZSCORE', due, last) or '') == tonumber(at) then
+  local rank = redis.call('ZRANK', due, last)
+  local members = redis.call('ZRANGE', due, rank + 1, rank + page, 'WITHSCORES')
   for i = 1, #members, 2 do
-    local seen = at ~= '' and tonumber(members[i + 1]) == tonumber(at) and members[i] <= last
+    if tonumber(members[i + 1]) > cutoff then break end
+    found[i], found[i + 1] = members[i], members[i + 1]
+  end
+  return found
+end
+
+-- Redis sorts ids by their bytes. Lua compares text in the order of the server's language.
+local function is_behind(a, b)
+  for i = 1, math.min(#a, #b) do
+    local one, other = string.byte(a, i), string.byte(b, i)
+    if one ~= other then return one > other end
+  end
+  return #a > #b
+end
+
+repeat
+  local members = redis.call('ZRANGEBYSCORE', due, at == '' and '-inf' or at, cutoff, 'WITHSCORES', 'LIMIT', offset, page)
+  for i = 1, #members, 2 do
+    local seen = at ~= '' and tonumber(members[i + 1]) == tonumber(at) and not is_behind(members[i], last)
     if not seen and #found < page * 2 then
       found[#found + 1] = members[i]
       found[#found + 1] = members[i + 1]
@@ -229,7 +249,7 @@ return { changed, id }`,
   'outbox-claim': `local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local token, lease, count, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local attempts, few, continues = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
+local attempts, most_expired, continues = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
 local claimed, dead, total, dropped, visited = {}, {}, 0, 0, 0
 -- Lua hands at most some thousand values to one call.
 local PAGE = 500
@@ -258,7 +278,7 @@ local function fits(member)
   return size == 0 or #claimed == 0 or total + size <= bytes
 end
 
--- An entry that is gone can not be sent: its place is given up, and told.
+-- An entry that is gone can not be sent: its place is given up, and reported.
 local function drop(set, member, state)
   redis.call('ZREM', set, member)
   if state then outbox_remove(box, member, state, now) end
@@ -270,7 +290,10 @@ end
 local behind = math.floor((tonumber(redis.call('GET', box.sequence) or 0) or 0) / 1000) - now
 if behind > CLOCK_STEP then
   local from, to = '(' .. string.format('%.0f', now), string.format('%.0f', now + behind)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, from, to, 'LIMIT', 0, PAGE)) do
+  -- What waits by the new clock lies in between, and stays: any page of them, so that none is in front for good.
+  local pages = math.ceil(redis.call('ZCOUNT', box.pending, from, to) / PAGE)
+  local offset = pages > 1 and redis.call('TIME')[2] % pages * PAGE or 0
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, from, to, 'LIMIT', offset, PAGE)) do
     local state = outbox_state(box, member)
     if state and state[S_STATE] == 'ready' then
       state[S_DUE] = now
@@ -292,7 +315,7 @@ else
 end
 
 local full = false
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', now, 'LIMIT', 0, few)) do
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', now, 'LIMIT', 0, most_expired)) do
   local state = outbox_state(box, member)
   if not state or state[S_STATE] ~= 'leased' or redis.call('HEXISTS', box.entries, outbox_id(member)) == 0 then
     drop(box.leased, member, state and state[S_STATE] == 'leased' and state)
@@ -461,17 +484,27 @@ outbox_check(box)
 -- A write that needs no memory: after it a server that is out of memory refuses nothing of this script, and what is being
 -- published stays ours.
 redis.call('ZREM', box.leased, '')
-local kept = 0
+local lost = 0
+
+-- Claims of one session have the same beginning: what was settled meanwhile, and claimed again by it, is not lost.
+local function session_of(token)
+  return string.match(tostring(token), '^(.*):')
+end
+
 for i = 2, #ARGV, 2 do
   local state = outbox_state(box, ARGV[i])
-  if state and state[S_STATE] == 'leased' and state[S_TOKEN] == ARGV[i + 1] and state[S_AT] > now then
-    state[S_AT] = now + tonumber(ARGV[1])
-    outbox_save(box, ARGV[i], state)
-    redis.call('ZADD', box.leased, state[S_AT], ARGV[i])
-    kept = kept + 1
+  if state and state[S_STATE] == 'leased' then
+    local token = ARGV[i + 1]
+    if state[S_TOKEN] == token and state[S_AT] > now then
+      state[S_AT] = now + tonumber(ARGV[1])
+      outbox_save(box, ARGV[i], state)
+      redis.call('ZADD', box.leased, state[S_AT], ARGV[i])
+    elseif state[S_TOKEN] == token or session_of(state[S_TOKEN]) ~= session_of(token) then
+      lost = lost + 1
+    end
   end
 end
-return kept`,
+return lost`,
   'outbox-list': `local box, now = outbox_at(base), outbox_now()
 local word, page, score, place = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local found, visited, more = {}, 0, '0'
@@ -532,8 +565,9 @@ end
 return redis.call('SCARD', box.blocked)`,
   'outbox-recover': `local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
-local wanted = {}
-for i = 1, #ARGV do wanted[ARGV[i]] = true end
+local held, wanted, last = {}, {}, 1 + tonumber(ARGV[1]) * 2
+for i = 2, last, 2 do held[ARGV[i]] = ARGV[i + 1] end
+for i = last + 1, #ARGV do wanted[ARGV[i]] = true end
 local given, PAGE = 0, 500
 local members = redis.call('ZRANGE', box.leased, 0, -1)
 for from = 1, #members, PAGE do
@@ -542,7 +576,7 @@ for from = 1, #members, PAGE do
   for n, packed in ipairs(redis.call('HMGET', box.states, unpack(ids))) do
     local member, state = members[from + n - 1], outbox_unpacked(packed)
     local token = state and state[S_STATE] == 'leased' and state[S_TOKEN]
-    if token and (wanted[token] or wanted[string.match(token, '^(.*):')]) then
+    if token and held[member] ~= token and (wanted[token] or wanted[string.match(token, '^(.*):')]) then
       outbox_leave(box, member, state)
       state[S_AT], state[S_TOKEN] = now, false
       outbox_offer(box, member, state, 'ready', math.min(state[S_DUE], now), now)
@@ -584,7 +618,8 @@ if part == 'entries' then
       if word == 'leased' and state[S_AT] <= given_up then
         outbox_expire(box, member, state, attempts, continues, now)
         released = released + 1
-      elseif not redis.call('ZSCORE', box[set], place_of(member, state)) then
+      elseif not redis.call('ZSCORE', box[set], place_of(member, state))
+        or (word == 'retrying' and not redis.call('ZSCORE', box.retrying, member)) then
         restored = restored + 1
         if set == 'pending' then
           local kind = sets[word] and word or 'ready'
@@ -652,7 +687,8 @@ else
     elseif not right then
       redis.call('ZREM', box[part], place)
       dropped = dropped + 1
-    elseif (part == 'leased' or (part == 'pending' and state[S_DUE] <= now)) and state[S_KEY]
+    elseif state[S_KEY] and (part == 'leased' or (part == 'pending' and state[S_STATE] ~= 'scheduled')
+      or (part == 'dead' and redis.call('SISMEMBER', box.blocked, state[S_KEY]) == 1))
       and redis.call('HSETNX', box.heads, state[S_KEY], member) == 1 then
       -- Before anything that is held can take its place.
       headed = headed + 1
@@ -1005,7 +1041,7 @@ end
 local oldest = -1
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, '-inf', now, 'LIMIT', 0, 100)) do
   local state = outbox_state(box, member)
-  if state and state[S_STATE] ~= 'retrying' then oldest = math.max(oldest, now - math.max(state[S_CREATED], state[S_DUE])) end
+  if state then oldest = math.max(oldest, now - math.max(state[S_CREATED], state[S_DUE])) end
 end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', '+inf', 'LIMIT', 0, 100)) do
   local state = outbox_state(box, member)
@@ -1042,13 +1078,13 @@ steps['due-revoke'] = { check = due_types, run = due_revoke }`,
   'receive': `local answers, all, i = {}, true, 0
 for token in string.gmatch(ARGV[2], '[^\\n]+') do
   i = i + 1
-  local mark, answer = KEYS[i], 1
-  if not redis.call('SET', mark, token, 'PX', ARGV[1], 'NX') then
-    local held = redis.pcall('GET', mark)
+  local claim, answer = KEYS[i], 1
+  if not redis.call('SET', claim, token, 'PX', ARGV[1], 'NX') then
+    local held = redis.pcall('GET', claim)
     if type(held) == 'table' then
       answer = { held.err }
     elseif held == token then
-      redis.call('PEXPIRE', mark, ARGV[1])
+      redis.call('PEXPIRE', claim, ARGV[1])
     else
       answer = held
     end

@@ -71,6 +71,9 @@ const ENQUEUE_OPTIONS: OptionNames<EnqueueOptions> = {
   aggregate: true,
 }
 
+/** One script writes at most so many: Redis does nothing else meanwhile, and before 7.0 takes 1,048,576 words at most. */
+const AT_ONCE = 10_000
+
 /**
  * An outbox on Redis that keeps its entries until they are published, and longer: claims, retries, parked events,
  * order per key, people's actions. Every change is one script. The receipt of an event is its id.
@@ -134,8 +137,9 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
   }
 
   /**
-   * Writes events on their own, for when there is nothing they must be atomic with. One script for each shard: what
-   * fails between two of them is healed by calling again, since an event that is there already changes nothing.
+   * Writes events on their own, for when there is nothing they must be atomic with. One script for each shard, and for each
+   * 10,000 events: what fails between two of them is healed by calling again, since an event that is there already changes
+   * nothing.
    */
   async enqueueAlone<Given extends Enqueued>(
     events: Given,
@@ -191,7 +195,10 @@ export class RedisOutbox implements Outbox<RedisTx>, OutboxReader {
   }
 
   async #write(shard: Shard, entries: readonly NewEntry[]): Promise<readonly void[]> {
-    this.committed(shard, entries, await shard.write(outboxScripts.enqueue, enqueueArgs(entries)))
+    for (let from = 0; from < entries.length; from += AT_ONCE) {
+      const page = entries.slice(from, from + AT_ONCE)
+      this.committed(shard, page, await shard.write(outboxScripts.enqueue, enqueueArgs(page)))
+    }
     return []
   }
 

@@ -64,8 +64,13 @@ function ended<T>(unit: Unit, ending: UnitEnd, then: () => T): T | Promise<T> {
   return waits === undefined ? then() : waits.then(then)
 }
 
+/** The outbox that a kind stands for. */
+type OutboxOf<K extends OutboxKind> = K extends 'stored' ? RedisOutbox : RedisStreamOutbox
+
+type OutboxKind = 'stream' | 'stored'
+
 /** A store on Redis: its client and the hash tag of its keys. */
-export interface RedisOptions {
+export interface RedisOptions<K extends OutboxKind = OutboxKind> {
   /** A client of ioredis or node-redis. Its settings are used; the connection is opened anew, and is ours. */
   client: RedisLike
   /** The hash tag of all keys of a unit of work: claims and the outbox are `{tag}:…`, and so must be your keys. */
@@ -88,7 +93,7 @@ export interface RedisOptions {
    * `kind: 'stream'` (default): events are appended to a stream, which a source of Redis Streams forwards. `kind:
    * 'stored'`: they are kept until a Relay has published them and longer, with retries, dead events and order per key.
    */
-  outbox?: StreamOutboxOptions | StoredOutboxOptions
+  outbox?: (StreamOutboxOptions | StoredOutboxOptions) & { kind?: K }
   clock?: Clock
 }
 
@@ -136,15 +141,16 @@ export class RedisStore<O extends RedisStreamOutbox | RedisOutbox = RedisStreamO
     const client = checkedClient(given, `redis ${tag}`, key(own('')), durability)
     const connection = new ReconnectingRedis(client, { timeout, name: `waybill-${tag.replace(/\s/g, '-')}` })
     const clock = options.clock ?? systemClock
-    const line = { calls: 0 }
-    const settings = { name: tag, redis: connection, line, own: (name: string) => key(own(name)), clock }
+    const inFlight = { calls: 0 }
+    const settings = { name: tag, redis: connection, inFlight, own: (name: string) => key(own(name)), clock }
     const inbox = new RedisInbox(settings, options.inbox)
     super({
       name: tag,
       redis: connection,
-      line,
+      inFlight,
       replicaAcks: durability,
       retention: inbox.retention,
+      lostByServer: (claim, token) => inbox.lostByServer(claim, token),
       absent: key(own('waybill:absent')),
       unit: { key, slot: anySlot ? undefined : key(own('')), server: given.server, keyPrefix: given.keyPrefix },
     })
@@ -188,11 +194,8 @@ export class RedisStore<O extends RedisStreamOutbox | RedisOutbox = RedisStreamO
  * `redis({ client, tag: 'shop' })`: units of work, inbox and outbox on the Redis you already have. One tag is one slot:
  * for more than one slot's worth on a cluster make several, each with a tag of its own.
  */
-export function redis(options: RedisOptions & { outbox: StoredOutboxOptions }): RedisStore<RedisOutbox>
-export function redis(options: RedisOptions & { outbox?: StreamOutboxOptions }): RedisStore
-export function redis(options: RedisOptions): RedisStore<RedisStreamOutbox | RedisOutbox>
-export function redis(options: RedisOptions): RedisStore<RedisStreamOutbox | RedisOutbox> {
-  return new RedisStore<RedisStreamOutbox | RedisOutbox>(options)
+export function redis<K extends OutboxKind = 'stream'>(options: RedisOptions<K>): RedisStore<OutboxOf<K>> {
+  return new RedisStore<OutboxOf<K>>(options)
 }
 
 function checkedTag(tag: unknown): string {

@@ -6,6 +6,7 @@ import {
   type Message,
   type OptionNames,
   type RawMessage,
+  traced,
   WaybillError,
 } from '../core/index.ts'
 import { ENTRY_EVENT, ENTRY_TOPIC, type RedisArg } from '../drivers/redis/redis.ts'
@@ -110,19 +111,19 @@ export class RedisStreamOutbox implements Outbox<RedisTx> {
 
   #fields(event: Message, { key, topic, tenant }: StreamEnqueueOptions): RedisArg[] {
     checkEvent(event)
-    let named = event
+    let named = traced(event)
     if (key !== undefined || tenant !== undefined) {
       const extensions = {
         ...(key === undefined ? {} : { partitionkey: key }),
         ...(tenant === undefined ? {} : { tenantid: tenant }),
       }
-      named = event.with({ extensions })
+      named = named.with({ extensions })
     }
     const fields = this.#encode(encodeData(named), topic ?? this.#topicOf(event))
     const words: RedisArg[] = []
     for (const name of Object.keys(fields)) words.push(name, argOf(fields[name]!))
     if (words.length > 0) return words
-    throw new WaybillError('NOT_SERIALISABLE', `${event}: its encoder gave no fields, and an entry needs one`)
+    throw new WaybillError('NOT_SERIALISABLE', `${event}: encode returned no fields, but an entry needs at least one`)
   }
 }
 

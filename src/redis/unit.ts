@@ -95,7 +95,7 @@ export class Unit {
   frees = false
   readonly #settings: UnitSettings
   #queue: Queued[] | undefined
-  #marks: string[] | undefined
+  #claims: string[] | undefined
   #keys: Map<string, Touched> | undefined
   #ends: ((ending: UnitEnd) => void | Promise<void>)[] | undefined
   #token: string | undefined
@@ -110,8 +110,8 @@ export class Unit {
   }
 
   /** Keys of claims that we hold under `token`. */
-  get marks(): readonly string[] {
-    return this.#marks ?? NOTHING
+  get claims(): readonly string[] {
+    return this.#claims ?? NOTHING
   }
 
   /** What it writes to, and what each must hold. */
@@ -170,11 +170,11 @@ export class Unit {
   }
 
   /** Fences the commit by a claim that holds our token now. */
-  hold(mark: string): void {
+  hold(claim: string): void {
     this.check()
-    this.#checkSlot(mark)
-    this.#marks ??= []
-    if (!this.#marks.includes(mark)) this.#marks.push(mark)
+    this.#checkSlot(claim)
+    this.#claims ??= []
+    if (!this.#claims.includes(claim)) this.#claims.push(claim)
   }
 
   /** Called when the unit has ended, however it did. */

@@ -210,6 +210,29 @@ for (const server of ['redis', 'redis6']) {
       ).toEqual(['intent "big"', 'intent "elsewhere"', 'intent "none"'])
     })
 
+    test('a worker that can decide nothing of what is due is failing, and says why', async () => {
+      const { due } = setup()
+      await due.record({ id: 't', at: ago(100) })
+      let mended = false
+      const clock = new FakeClock()
+      const worker = due.worker({
+        clock,
+        event: ({ id }) => {
+          if (!mended) throw new Error('there is no such ticket')
+          return TicketExpired({ ticket: id })
+        },
+      })
+      await worker.start()
+      await until('it is failing', () => worker.status().state === 'failing')
+      expect(worker.status().reason).toContain('nothing of what is due can be decided: Error: there is no such ticket')
+      mended = true
+      await until('it is running', async () => {
+        await clock.advance(1000)
+        return worker.status().state === 'running'
+      })
+      await worker.stop()
+    })
+
     test('an event that is never made holds up nobody longer than 30 s, and is told', async () => {
       const { due } = setup()
       for (const [n, id] of ['stuck', 'a', 'b'].entries()) await due.record({ id, at: ago(100 - n) })
@@ -229,6 +252,19 @@ for (const server of ['redis', 'redis6']) {
       expect(await round).toMatchObject({ enqueued: 2, failed: 1 })
       seen.stop()
       expect(seen.of('warning')).toMatchObject([{ message: expect.stringMatching(/"stuck".*within 30000 ms/) }])
+    })
+
+    test('a second one of the same outbox with a worker is warned of: each would decide the intents of both', async () => {
+      const { outbox, due, expired } = setup()
+      const told = recordTelemetry(['warning'])
+      due.worker({ event: expired })
+      due.worker({ event: expired })
+      expect(told.of('warning')).toEqual([])
+      redisDue({ outbox }).worker({ event: expired })
+      told.stop()
+      expect(told.of('warning')).toMatchObject([
+        { where: due.name, message: expect.stringMatching(/two redisDue of one outbox have workers/) },
+      ])
     })
 
     test('many workers do each intent once', async () => {

@@ -1,5 +1,5 @@
 import { beforeAll, expect, test } from 'vitest'
-import { classify } from '../../src/core/index.ts'
+import { type Clock, classify, systemClock } from '../../src/core/index.ts'
 import type { InboxKey } from '../../src/store/index.ts'
 import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 import { admin, type RedisVersion, standalone } from '../support/redis-topologies.ts'
@@ -131,7 +131,11 @@ for (const server of ['redis', 'redis6'] as RedisVersion[]) {
     test("a zombie's commit changes nothing and is counted, whether another has the message, did it, or nobody has", async () => {
       const recorder = recordTelemetry(['inbox.fenced'])
       for (const after of ['taken over', 'done elsewhere', 'nobody']) {
-        const clock = new FakeClock() // nobody renews
+        // Nobody renews: the process is suspended.
+        let passed = 0
+        const sleep: Clock['sleep'] = (_, signal) =>
+          new Promise((resolve) => signal?.addEventListener('abort', () => resolve()))
+        const clock: Clock = { ...systemClock, monotonic: () => passed, sleep }
         const db = storeOf(ioredis(url), { inbox: { lease: 100 }, clock })
         const other = storeOf(ioredis(url), { tag: db.tag })
         const mark = db.key('inbox:["billing","/shop","1"]')
@@ -140,6 +144,7 @@ for (const server of ['redis', 'redis6'] as RedisVersion[]) {
           tx.incr(db.key('count'))
           await db.outbox.enqueue(tx, [])
           await until('the lease is over', async () => (await look().exists(mark)) === 0)
+          passed = 100
           if (after === 'taken over') await look().set(mark, 'processing another')
           if (after === 'done elsewhere') {
             await other.withTransaction(async (its) => {
@@ -159,6 +164,78 @@ for (const server of ['redis', 'redis6'] as RedisVersion[]) {
       }
       expect(recorder.of('inbox.fenced')).toHaveLength(3)
       recorder.stop()
+    })
+
+    test('a claim that Redis has lost costs no attempt: before its end, or while it could not be renewed', async () => {
+      const node = await standalone({}, server)
+      const look = admin(node)
+      const clock = new FakeClock()
+      const db = storeOf(ioredis(node.url), { inbox: { lease: 60_000 }, clock })
+      const [mark, other] = ['1', '2'].map((id) => db.key(`inbox:["billing","/shop","${id}"]`)) as [string, string]
+      const verdictAfter = async (what: () => Promise<unknown>) => {
+        const error = await db
+          .withTransaction(async (tx) => {
+            for (const id of ['1', '2']) expect(await db.inbox.receive(tx, key(id))).toBe('new')
+            tx.incr(db.key('count'))
+            await what()
+          })
+          .catch((caught: unknown) => caught)
+        expect(error).toMatchObject({ code: 'LEASE_LOST', message: expect.stringMatching(/nothing was written/) })
+        return classify(error)
+      }
+      const renewed = async () => {
+        await look.pexpire(other, 40_000)
+        await clock.advance(20_000)
+        await until('it is renewed', async () => (await look.pttl(other)) > 50_000)
+      }
+      expect(await verdictAfter(() => look.del(mark))).toBe('down')
+      const seenByRenewal = async () => {
+        await look.del(mark)
+        for (let n = 0; n < 4; n++) await renewed()
+      }
+      expect(await verdictAfter(seenByRenewal)).toBe('down')
+      const refused = recordTelemetry(['task.failed'])
+      const refusedUntilTheEnd = async () => {
+        await look.call('replicaof', '127.0.0.1', '1')
+        for (let n = 1; n <= 4; n++) {
+          const before = refused.of('task.failed').length
+          await clock.advance(20_000)
+          await until('it was refused again', () => refused.of('task.failed').length > before)
+        }
+        await look.call('replicaof', 'no', 'one')
+        await look.del(mark)
+        for (let n = 0; n < 4; n++) await renewed()
+      }
+      expect(await verdictAfter(refusedUntilTheEnd)).toBe('down')
+      refused.stop()
+      expect(await look.exists(db.key('count'))).toBe(0)
+    })
+
+    test('whoever ends late takes no renewal from who has the message by now, in the same process', async () => {
+      const clock = new FakeClock()
+      const db = storeOf(ioredis(url), { inbox: { lease: 60_000 }, clock })
+      const mark = db.key('inbox:["billing","/shop","1"]')
+      const abort = new AbortController()
+      let end!: () => void
+      const ended = new Promise<void>((resolve) => {
+        end = resolve
+      })
+      const late = db.withTransaction(async (tx) => {
+        expect(await db.inbox.receive(tx, key('1'), abort.signal)).toBe('new')
+        abort.abort()
+        await ended
+        throw new Error('too late')
+      })
+      await until('it was given up', async () => abort.signal.aborted && (await look().exists(mark)) === 0)
+      await db.withTransaction(async (tx) => {
+        expect(await db.inbox.receive(tx, key('1'))).toBe('new')
+        end()
+        await expect(late).rejects.toThrow('too late')
+        await look().pexpire(mark, 40_000)
+        await clock.advance(20_000)
+        await until('it is renewed', async () => (await look().pttl(mark)) > 50_000)
+      })
+      expect(await look().get(mark)).toBe('done')
     })
 
     test('work applied in part is not done again by itself, until a person says so', async () => {

@@ -4,7 +4,7 @@ import { OK } from '../../src/flow/index.ts'
 import { Relay } from '../../src/outbox/index.ts'
 import { Router } from '../../src/router/index.ts'
 import { transactional } from '../../src/store/index.ts'
-import { admin, standalone } from '../support/redis-topologies.ts'
+import { admin, datasetOf, standalone } from '../support/redis-topologies.ts'
 import { scale } from '../support/scale.ts'
 import { describeWith } from '../support/services.ts'
 import { Invoiced, order, Placed } from './faults/service.ts'
@@ -51,7 +51,7 @@ describeWith(['redis'], 'a long run', () => {
       // The two streams, the total, and a set that a group may keep.
       await until('the marks have run out', async () => (await look.dbsize()) <= 4, 60_000)
       const info = await look.info('memory')
-      sizes.push(Number(/used_memory_dataset:(\d+)/.exec(info)![1]))
+      sizes.push(datasetOf(info))
     }
     for (const worker of [consumer, forwarder]) await worker.stop()
     await publisher.close!()

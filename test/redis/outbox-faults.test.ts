@@ -1,6 +1,7 @@
 import { stat, truncate } from 'node:fs/promises'
 import { afterEach, describe, expect, test } from 'vitest'
 import { classify } from '../../src/core/index.ts'
+import { outboxScripts } from '../../src/redis/scripts.ts'
 import { crashPoints, everyPointHit, faultProxy, recordTelemetry, type ScriptResult } from '../../src/testing/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
 import { logOf, type RedisVersion, rewritten, standalone } from '../support/redis-topologies.ts'
@@ -257,6 +258,37 @@ for (const version of servers) {
           return again.length === 2
         })
         expect(again.sort()).toEqual(events.map(({ id }) => id).sort())
+        await session!.close()
+      })
+
+      test('claim: what a server that hung claims late, after that was looked for, is taken back too', async () => {
+        const { proxy, outbox, direct } = await cut()
+        await using _ = proxy
+        const never = new AbortController().signal
+        const session = await (await outbox.reader({ ...READER, lease: 60_000 }).assignment())[0]!.open(never)
+        const take = () => session!.take({ count: 5, bytes: 1e6 }, never)
+        const cutOff = proxy.cutAfter(1, 'downstream')
+        await expect(take()).rejects.toThrow()
+        expect(await cutOff).toBe(true)
+        await until('it has been looked for', () =>
+          take().then(
+            () => true,
+            () => false,
+          ),
+        )
+        const events = samples(2)
+        await direct.enqueueAlone(events)
+        // As the server would, under the token of that claim.
+        const [token] = outbox.shards.all[0]!.abandoned.keys()
+        const claim = [token ?? '', '60000', '5', '1000000', '25', '5', '0']
+        await direct.shards.all[0]!.run(outboxScripts.claim, claim)
+        expect((await direct.admin.stats()).states.leased.count).toBe(2)
+        const again: (readonly [string, number])[] = []
+        await until('they come', async () => {
+          again.push(...(await take()).map(({ message: { id }, attempts }) => [id, attempts] as const))
+          return again.length === 2
+        })
+        expect(again.sort()).toEqual(events.map(({ id }) => [id, 0]).sort())
         await session!.close()
       })
 

@@ -3,6 +3,7 @@ import { systemClock } from '../../src/core/index.ts'
 import { type OutboxReader, Relay, type RelayOptions } from '../../src/outbox/index.ts'
 import { type RedisOutbox, redisDue, redisOutbox } from '../../src/redis/index.ts'
 import { outboxScripts } from '../../src/redis/scripts.ts'
+import { FakeClock, faultProxy } from '../../src/testing/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
 import { type RedisNode, standalone } from '../support/redis-topologies.ts'
 import { describeWith } from '../support/services.ts'
@@ -49,10 +50,10 @@ describeWith(['redis'], 'one shard of a redis outbox is down', () => {
     const { outbox, a, keys } = setup()
     const seen: string[] = []
     // The first takes longer than the lease: without renewal it would run out.
-    const lease = 1000
+    const lease = 3000
     let calls = 0
     const to = async ({ id }: { id: string }) => {
-      if (++calls === 1) await systemClock.sleep(2 * lease)
+      if (++calls === 1) await systemClock.sleep(1.5 * lease)
       seen.push(id)
     }
     const [here, there] = [samples(6, { key: keys[0] }), samples(2, { key: keys[1] })]
@@ -125,6 +126,37 @@ describeWith(['redis'], 'one shard of a redis outbox is down', () => {
     await until('it answers', async () => (await a.admin.stats().catch(() => undefined)) !== undefined)
     expect((await due.find()).map(({ id }) => id)).toEqual([keys[0]])
     await until('the rest is decided', async () => (await worker.runOnce().catch(() => undefined))?.enqueued === 1)
+  })
+
+  test('a shard that hangs is asked seldom: due intents of the others do not wait for its time-out each time', async () => {
+    const { hostname: host, port } = new URL(servers[0].url)
+    await using proxy = await faultProxy({ host, port: Number(port) })
+    const urls = [proxy.url(servers[0].url), servers[1].url]
+    const outbox = redisOutbox({ on: urls.map((url) => storeOf(ioredis(url), { timeout: 2000 })) })
+    const due = redisDue({ outbox })
+    const keys = outbox.shards.all.map((shard) => {
+      for (let n = 0; ; n++) if (outbox.shards.of(`key ${n}`) === shard) return `key ${n}`
+    })
+    const clock = new FakeClock()
+    const worker = due.worker({ event: () => samples(1)[0]!, clock })
+    const record = async () => {
+      for (const id of keys) await due.record({ id, at: new Date(Date.now() - 1000) })
+    }
+    await record()
+    expect(await worker.runOnce()).toMatchObject({ enqueued: 2 })
+    await record()
+    proxy.blackHole()
+    const round = worker.runOnce().catch((error) => error)
+    await clock.advance(1000)
+    expect(await round).toMatchObject({ code: 'UNAVAILABLE' })
+    expect(await due.find({}, [outbox.shards.all[1]!])).toEqual([])
+    await proxy.restore()
+    await until('it answers', async () => (await due.find().catch(() => [])).length === 1)
+    await clock.advance(4999)
+    await expect(worker.runOnce(), 'it is not asked').rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    expect(await due.find()).toHaveLength(1)
+    await clock.advance(1)
+    expect(await worker.runOnce()).toMatchObject({ enqueued: 1 })
   })
 
   test('numbers and lists are those of the others, and name the one that is away; what would be done in part is not done', async () => {

@@ -4,6 +4,7 @@ import { type RedisOutbox, redisOutbox } from '../../src/redis/index.ts'
 import { type RunningScript, runScript, type ScriptOptions } from '../../src/testing/index.ts'
 import { sample } from '../../src/testing/outbox-probe.ts'
 import { Journal, journalPublisher, type Line } from '../postgres/faults/journal.ts'
+import { bundled } from '../support/bundled.ts'
 import { type OutboxJob, write } from './outbox-child.ts'
 import { ioredis, reader, storeOf, until } from './support.ts'
 
@@ -47,7 +48,7 @@ export function world(url: string, shards = 1) {
       const name = job.name ?? `child ${++made}`
       const tags = stores.map(({ tag }) => tag)
       const full: OutboxJob = { role: 'relay', url, tags, journal: journal.path, ...job, name }
-      const script = new URL('./outbox-child.ts', import.meta.url)
+      const script = bundled(new URL('./outbox-child.ts', import.meta.url))
       const child = runScript({ script, timeout: 600_000, ...options, env: { JOB: JSON.stringify(full) } })
       children.push(child)
       child.finished.then(

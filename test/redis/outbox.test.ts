@@ -7,6 +7,7 @@ import { Router } from '../../src/router/index.ts'
 import { outbox as enqueueing, inbox, transaction, transactional } from '../../src/store/index.ts'
 import { recordTelemetry } from '../../src/testing/index.ts'
 import { samples } from '../../src/testing/outbox-probe.ts'
+import { listening } from '../support/listening.ts'
 import { describeWith, service } from '../support/services.ts'
 import { outboxOn, READER, shardedOn } from './outbox-support.ts'
 import { ioredis, keysOf, reader, storeOf, until } from './support.ts'
@@ -108,6 +109,16 @@ for (const server of ['redis', 'redis6']) {
           expect(ofKey(arrived)).toEqual(ofKey(keyed))
         }
         expect(new Set(ids(arrived)).size).toBe(1200)
+      })
+
+      test('more on their own than one script should write go in several', async () => {
+        const { client, said } = listening(ioredis(url()))
+        const { outbox } = outboxOn(client)
+        const events = samples(12_000)
+        expect(await outbox.enqueueAlone(events)).toEqual(ids(events))
+        const sizes = said.filter(([name]) => name === 'outbox-enqueue').map(({ length }) => (length - 1) / 5)
+        expect(sizes).toEqual([10_000, 2000])
+        expect((await outbox.admin.stats()).states.ready.count).toBe(12_000)
       })
 
       test('a key of another type refuses the whole unit of work, with nothing written', async () => {
@@ -366,6 +377,31 @@ for (const server of ['redis', 'redis6']) {
       ])
       await session.close()
       await dead.close()
+    })
+
+    test('the clock of Redis went back: what is ready is found behind all that is scheduled meanwhile', async () => {
+      const { db, outbox } = setup()
+      const look = reader(url())
+      const base = `{${db.tag}}:outbox`
+      const hour = 3_600_000
+      const events = samples(2)
+      await outbox.enqueueAlone(events)
+      for (const member of await look.zrange(`${base}:pending`, '0', '-1')) {
+        await look.zincrby(`${base}:pending`, hour, member)
+      }
+      // More than a claim looks at.
+      await outbox.enqueueAlone(samples(1200), { availableAt: new Date(Date.now() + hour / 2) })
+      await look.set(`${base}:sequence`, String((Date.now() + hour) * 1000))
+      const session = (await (await outbox.reader(READER).assignment())[0]!.open(NEVER))!
+      const seen: string[] = []
+      await until('they have come', async () => {
+        const more = await session.take({ count: 5, bytes: 1e6 }, NEVER)
+        seen.push(...more.map(({ message }) => message.id))
+        await session.settle(more.map((delivery) => [delivery, { kind: 'done' }]))
+        return seen.length === 2
+      })
+      expect(seen.sort()).toEqual(events.map(({ id }) => id).sort())
+      await session.close()
     })
 
     test('what is due for its next try goes before what came later: fresh events do not starve it', async () => {

@@ -151,6 +151,36 @@ for (const server of ['redis', 'redis6']) {
       expect(states).toMatchObject({ held: { count: 1 }, dead: { count: 1 }, published: { count: 1 } })
     })
 
+    test('what was scheduled, is due and was not looked at yet is nothing to repair', async () => {
+      const { outbox, repair } = setup()
+      const due = Date.now() + 20
+      await outbox.enqueueAlone(samples(1, { key: 'a' }), { availableAt: new Date(due) })
+      await until('it is due', () => Date.now() > due + 10)
+      expect(await repair.runOnce()).toEqual(NOTHING)
+    })
+
+    test('the heads are lost: a dead one blocks its key as before, and so does one that waits for its retry', async () => {
+      const { outbox, raw, base, repair } = setup()
+      await outbox.enqueueAlone([...samples(2, { key: 'a' }), ...samples(2, { key: 'b' })])
+      const [source] = await outbox.reader({ ...READER }).assignment()
+      const never = new AbortController().signal
+      const session = await source!.open(never)
+      const taken = await session!.take({ count: 4, bytes: 1e6 }, never)
+      expect(taken.map(({ key }) => key)).toEqual(['a', 'b'])
+      const error = new Error('no')
+      await session!.settle([
+        [taken[0]!, { kind: 'dead', reason: 'no', error }],
+        [taken[1]!, { kind: 'retry', after: 600_000, charged: true, error }],
+      ])
+      await raw.del(`${base}:heads`, `${base}:retrying`)
+      expect(await repair.runOnce()).toEqual({ restored: 1, dropped: 0, released: 0, headed: 2 })
+      expect(await session!.take({ count: 4, bytes: 1e6 }, never)).toEqual([])
+      await session!.close()
+      const { states } = await outbox.admin.stats()
+      expect(states).toMatchObject({ dead: { count: 1 }, retrying: { count: 1 }, held: { count: 2 } })
+      expect(await repair.runOnce()).toEqual(NOTHING)
+    })
+
     test('beside relays and writers at work nothing is lost, doubled or reordered', async () => {
       const { outbox, repair } = setup()
       const arrived: Message[] = []

@@ -267,7 +267,7 @@ for (const server of ['redis', 'redis6']) {
 
     test('a handler that takes longer than both thresholds runs once, in whichever process', async () => {
       // Long for a machine that stands still now and then, which would be a reason to run it again.
-      const lease = 1000
+      const lease = 2000
       const { db, source, publisher, settled, end } = made({ inbox: { lease } })
       let runs = 0
       const consumers = [1, 2].map(() => {
@@ -312,10 +312,15 @@ for (const server of ['redis', 'redis6']) {
       await end()
     })
 
-    test('what forwards is confirmed by the destination only; what is refused stays, and the codec is replaceable', async () => {
+    test('what forwards is confirmed by the destination only; what is refused stays, and stream and codec are yours', async () => {
       const { db, end } = made({
-        outbox: { encode: (message, topic) => ({ to: topic, body: toStructured(message) }), topic: 'all' },
+        outbox: {
+          encode: (message, topic) => ({ to: topic, body: toStructured(message) }),
+          topic: 'all',
+          stream: 'bridge',
+        },
       })
+      expect(db.outbox.stream).toBe(db.key('bridge'))
       const streams = redisStreams({
         client: ioredis(url),
         decode: (fields) => {
@@ -332,6 +337,7 @@ for (const server of ['redis', 'redis6']) {
         )
         await db.outbox.enqueue(Mailed({ n: 4 }, { id: 'i4' }), { topic: 'mails' })
       })
+      expect(await look().xlen(db.key('bridge'))).toBe(4)
       const got: string[] = []
       let refusing = true
       const relay = new Relay({

@@ -2,6 +2,7 @@ import { Redis as IoRedis } from 'ioredis'
 import { createClient } from 'redis'
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from 'vitest'
 import { classify, Unavailable } from '../../src/core/index.ts'
+import { Relay } from '../../src/outbox/index.ts'
 import { type RedisStore, type RedisTx, redis, redisDue, redisFromContext } from '../../src/redis/index.ts'
 import type { Outbox } from '../../src/store/store.ts'
 import { sample } from '../../src/testing/outbox-probe.ts'
@@ -360,6 +361,13 @@ describe('options', () => {
     [{ client: nodeRedis('redis://127.0.0.1:1'), tag: 't', timeout: 'soon' }, /timeout/],
   ])('%# are checked', (options, says) => {
     expect(() => redis(options as never)).toThrow(says)
+  })
+
+  test('a relay that is given an outbox in a stream says how that is read', () => {
+    const from = redis({ client: ioredis('redis://127.0.0.1:1'), tag: 't' }).outbox
+    expect(() => new Relay({ from: from as never, to: () => {} })).toThrow(
+      'this outbox is a stream: give streams.source(db.outbox.forwarding), or keep events',
+    )
   })
 })
 

@@ -43,8 +43,8 @@ end
 
 local asked = false
 
-local function commit(at, key, keys, marks, tries, count, types, token)
-  for i = 1, marks do
+local function commit(at, key, keys, claims, tries, count, types, token)
+  for i = 1, claims do
     if redis.call('GET', KEYS[key + i]) ~= token then return { 'fenced', i } end
   end
 
@@ -84,7 +84,7 @@ local function commit(at, key, keys, marks, tries, count, types, token)
   local function failed(i, why, itself)
     why = tostring(why)
     if i > 1 or itself == '1' then
-      for mark = 1, marks do redis.call('SET', KEYS[key + mark], 'partly ' .. i .. ' ' .. why, 'PX', retention) end
+      for claim = 1, claims do redis.call('SET', KEYS[key + claim], 'partly ' .. i .. ' ' .. why, 'PX', retention) end
     end
     return { 'failed', i, why, itself }
   end
@@ -107,16 +107,16 @@ local function commit(at, key, keys, marks, tries, count, types, token)
       at = at + 1 + words
     end
   end
-  for i = 1, marks do redis.call('SET', KEYS[key + i], 'done', 'PX', retention) end
+  for i = 1, claims do redis.call('SET', KEYS[key + i], 'done', 'PX', retention) end
   return answers and { 'committed', answers } or 1
 end
 
 local HEAD = '^(%d+) (%d+) (%d+) (%d) (%d+) ([%l-]*) (.*)$'
 local units, all, at, key, last = {}, true, 2, 0, #ARGV
 while at <= last do
-  local words, keys, marks, tries, count, types, token = string.match(ARGV[at], HEAD)
+  local words, keys, claims, tries, count, types, token = string.match(ARGV[at], HEAD)
   keys = tonumber(keys)
-  local ok, answer = pcall(commit, at + 1, key, keys, tonumber(marks), tries == '1', tonumber(count), types, token)
+  local ok, answer = pcall(commit, at + 1, key, keys, tonumber(claims), tries == '1', tonumber(count), types, token)
   units[#units + 1] = ok and answer or { 'raised', text(answer) }
   all = all and ok and answer == 1
   at, key = at + tonumber(words), key + keys

@@ -12,7 +12,7 @@
 local box, now = outbox_at(base), outbox_now()
 outbox_check(box)
 local token, lease, count, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local attempts, few, continues = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
+local attempts, most_expired, continues = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
 local claimed, dead, total, dropped, visited = {}, {}, 0, 0, 0
 -- Lua hands at most some thousand values to one call.
 local PAGE = 500
@@ -41,7 +41,7 @@ local function fits(member)
   return size == 0 or #claimed == 0 or total + size <= bytes
 end
 
--- An entry that is gone can not be sent: its place is given up, and told.
+-- An entry that is gone can not be sent: its place is given up, and reported.
 local function drop(set, member, state)
   redis.call('ZREM', set, member)
   if state then outbox_remove(box, member, state, now) end
@@ -53,7 +53,10 @@ end
 local behind = math.floor((tonumber(redis.call('GET', box.sequence) or 0) or 0) / 1000) - now
 if behind > CLOCK_STEP then
   local from, to = '(' .. string.format('%.0f', now), string.format('%.0f', now + behind)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, from, to, 'LIMIT', 0, PAGE)) do
+  -- What waits by the new clock lies in between, and stays: any page of them, so that none is in front for good.
+  local pages = math.ceil(redis.call('ZCOUNT', box.pending, from, to) / PAGE)
+  local offset = pages > 1 and redis.call('TIME')[2] % pages * PAGE or 0
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, from, to, 'LIMIT', offset, PAGE)) do
     local state = outbox_state(box, member)
     if state and state[S_STATE] == 'ready' then
       state[S_DUE] = now
@@ -75,7 +78,7 @@ else
 end
 
 local full = false
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', now, 'LIMIT', 0, few)) do
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', now, 'LIMIT', 0, most_expired)) do
   local state = outbox_state(box, member)
   if not state or state[S_STATE] ~= 'leased' or redis.call('HEXISTS', box.entries, outbox_id(member)) == 0 then
     drop(box.leased, member, state and state[S_STATE] == 'leased' and state)

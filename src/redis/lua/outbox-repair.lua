@@ -41,7 +41,8 @@ if part == 'entries' then
       if word == 'leased' and state[S_AT] <= given_up then
         outbox_expire(box, member, state, attempts, continues, now)
         released = released + 1
-      elseif not redis.call('ZSCORE', box[set], place_of(member, state)) then
+      elseif not redis.call('ZSCORE', box[set], place_of(member, state))
+        or (word == 'retrying' and not redis.call('ZSCORE', box.retrying, member)) then
         restored = restored + 1
         if set == 'pending' then
           local kind = sets[word] and word or 'ready'
@@ -109,7 +110,8 @@ else
     elseif not right then
       redis.call('ZREM', box[part], place)
       dropped = dropped + 1
-    elseif (part == 'leased' or (part == 'pending' and state[S_DUE] <= now)) and state[S_KEY]
+    elseif state[S_KEY] and (part == 'leased' or (part == 'pending' and state[S_STATE] ~= 'scheduled')
+      or (part == 'dead' and redis.call('SISMEMBER', box.blocked, state[S_KEY]) == 1))
       and redis.call('HSETNX', box.heads, state[S_KEY], member) == 1 then
       -- Before anything that is held can take its place.
       headed = headed + 1

@@ -3,7 +3,7 @@
 -- KEYS     all of the shard (see outbox-shared.lua)
 -- ARGV[1]  how many keys that wait are counted one by one
 -- returns  ready, scheduled, retrying, leased, held, published, dead, keys that wait, '1' when those are an estimate,
---          milliseconds since the oldest that is ready, or that a relay has, was created or due (-1: none is)
+--          milliseconds since the oldest that could go out, or that a relay has, was created or due (-1: none is)
 -- Invariant: changes nothing; costs the same with ten entries and with ten million.
 
 local box, now = outbox_at(base), outbox_now()
@@ -29,7 +29,7 @@ end
 local oldest = -1
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.pending, '-inf', now, 'LIMIT', 0, 100)) do
   local state = outbox_state(box, member)
-  if state and state[S_STATE] ~= 'retrying' then oldest = math.max(oldest, now - math.max(state[S_CREATED], state[S_DUE])) end
+  if state then oldest = math.max(oldest, now - math.max(state[S_CREATED], state[S_DUE])) end
 end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', box.leased, '-inf', '+inf', 'LIMIT', 0, 100)) do
   local state = outbox_state(box, member)

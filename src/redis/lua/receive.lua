@@ -11,13 +11,13 @@
 local answers, all, i = {}, true, 0
 for token in string.gmatch(ARGV[2], '[^\n]+') do
   i = i + 1
-  local mark, answer = KEYS[i], 1
-  if not redis.call('SET', mark, token, 'PX', ARGV[1], 'NX') then
-    local held = redis.pcall('GET', mark)
+  local claim, answer = KEYS[i], 1
+  if not redis.call('SET', claim, token, 'PX', ARGV[1], 'NX') then
+    local held = redis.pcall('GET', claim)
     if type(held) == 'table' then
       answer = { held.err }
     elseif held == token then
-      redis.call('PEXPIRE', mark, ARGV[1])
+      redis.call('PEXPIRE', claim, ARGV[1])
     else
       answer = held
     end

@@ -2,13 +2,14 @@ import { expect } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { fromStructured } from '../../../src/cloudevents/index.ts'
 import { runScript } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { ioredis, reader, until } from '../support.ts'
 import { order, type ServiceSettings } from './service.ts'
 
 const NEVER = new AbortController().signal
 
 export function child(url: string, settings: ServiceSettings, at?: string, timeout = 120_000) {
-  const script = new URL('./child.ts', import.meta.url)
+  const script = bundled(new URL('./child.ts', import.meta.url))
   return runScript({ script, args: [url, JSON.stringify(settings)], timeout, ...(at === undefined ? {} : { at }) })
 }
 
