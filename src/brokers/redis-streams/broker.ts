@@ -6,6 +6,7 @@ import {
   milliseconds,
   type OptionNames,
   type RawMessage,
+  reportOnStderr,
   systemClock,
   WaybillError,
   wholeNumber,
@@ -124,6 +125,7 @@ export class RedisStreamsBroker implements Stoppable {
     this.#clock = options.clock ?? systemClock
     this.#durability = durabilityOf(where, options.durability)
     this.#redis = this.#connection()
+    reportOnStderr()
   }
 
   publisher(options: StreamsPublisherOptions = {}): Publisher {
@@ -131,7 +133,7 @@ export class RedisStreamsBroker implements Stoppable {
     checkOptions(where, options, { stream: true, maxLen: true, exact: true, acceptLoss: true })
     const { stream = topicOf, maxLen, exact = false, acceptLoss = false } = options
     if (exact && maxLen === undefined) {
-      throw new WaybillError('INVALID_OPTION', `${where}: exact: it is about maxLen; give that too`)
+      throw new WaybillError('INVALID_OPTION', `${where}: exact has no effect without maxLen; give maxLen too`)
     }
     const nameOf = typeof stream === 'function' ? stream : () => checkedName(where, stream)
     if (typeof stream !== 'function') checkedName(where, stream)
@@ -139,6 +141,7 @@ export class RedisStreamsBroker implements Stoppable {
       name: this.name,
       redis: this.#connection(),
       keyOf: (message) => this.#key(checkedName(where, nameOf(message))),
+      oneForAll: typeof stream !== 'function',
       anyKey: this.#key(typeof stream === 'string' ? stream : 'waybill'),
       encode: encoderOf(this.#options.encode),
       maxLen: maxLen === undefined ? undefined : wholeNumber(`${where}: maxLen`, maxLen),

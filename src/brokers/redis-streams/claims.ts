@@ -1,4 +1,6 @@
 import { telemetry } from '../../core/index.ts'
+import type { Demand } from '../../flow/index.ts'
+import { sizeOf } from './encoding.ts'
 import { type ClaimedEntry, type GivenBack, type GroupMember, type GroupSettings, PAGE, type Stream } from './member.ts'
 import { RETURNED } from './scripts.ts'
 
@@ -93,35 +95,63 @@ export class EntryClaims {
     this.#dues.splice(low, 0, { at, stream, id, count })
   }
 
-  async find(limit: number): Promise<ClaimedEntry[]> {
-    const found = await this.#takeDue(limit)
+  /** Each is given to `accept` as soon as it is ours: a claim that is refused must not cost what those before it brought. */
+  async find({ count, bytes }: Demand, accept: (entry: ClaimedEntry) => void): Promise<void> {
+    const room = new ClaimRoom(count, bytes, accept)
+    await this.#takeDue(room)
     this.#turn++
-    for (let i = 0; i < this.#sweeps.length && found.length < limit; i++) {
+    for (let i = 0; i < this.#sweeps.length && !room.full; i++) {
       const sweep = this.#sweeps[(this.#turn + i) % this.#sweeps.length]!
-      if (sweep.at <= this.#settings.clock.monotonic()) found.push(...(await sweep.run(limit - found.length)))
+      if (sweep.at <= this.#settings.clock.monotonic()) await sweep.run(room)
     }
-    return found
   }
 
-  async #takeDue(limit: number): Promise<ClaimedEntry[]> {
+  async #takeDue(room: ClaimRoom): Promise<void> {
     const now = this.#settings.clock.monotonic()
     const due: Due[] = []
-    while (due.length < Math.min(limit, PAGE) && (this.#dues.at(-1)?.at ?? now + 1) <= now) due.push(this.#dues.pop()!)
-    const found: ClaimedEntry[] = []
+    while (due.length < Math.min(room.count, PAGE) && (this.#dues.at(-1)?.at ?? now + 1) <= now)
+      due.push(this.#dues.pop()!)
     for (const stream of this.#settings.streams) {
       const ids = due.filter((one) => one.stream === stream)
       if (ids.length === 0) continue
       // Whoever else has one of them by now is working on it.
       const idle = Number.MAX_SAFE_INTEGER
-      const { claimed, lost } = await this.#member.claim(stream, { owner: '', idle, charge: 0, limit: ids.length, ids })
+      const rest = { owner: '', idle, charge: 0, limit: ids.length, bytes: room.bytes, ids } as const
+      const { following, claimed, lost } = await this.#member.claim(stream, rest)
       if (lost.length > 0) publishLost(this.#settings, stream, lost)
-      found.push(...claimed)
+      room.take(claimed)
+      // There was no room for these.
+      if (following !== '') this.#dues.push(...ids.slice(ids.findIndex(({ id }) => id === following)).reverse())
     }
-    return found
   }
 
   async #retire(idle: number, only?: string): Promise<void> {
     for (const stream of this.#settings.streams) await this.#member.retire(stream, idle, only)
+  }
+}
+
+/** How much more may be claimed, and who gets it. */
+class ClaimRoom {
+  count: number
+  bytes: number
+  readonly #accept: (entry: ClaimedEntry) => void
+
+  constructor(count: number, bytes: number, accept: (entry: ClaimedEntry) => void) {
+    this.count = count
+    this.bytes = bytes
+    this.#accept = accept
+  }
+
+  get full(): boolean {
+    return this.count <= 0 || this.bytes <= 0
+  }
+
+  take(claimed: readonly ClaimedEntry[]): void {
+    for (const entry of claimed) {
+      this.count--
+      this.bytes -= sizeOf(entry.fields)
+      this.#accept(entry)
+    }
   }
 }
 
@@ -156,10 +186,9 @@ export class Sweep {
     this.#options = options
   }
 
-  async run(limit: number): Promise<ClaimedEntry[]> {
+  async run(room: ClaimRoom): Promise<void> {
     const { owner, idle, charge, every, onEnd } = this.#options
-    const found: ClaimedEntry[] = []
-    for (let page = 0; page < PAGES && found.length < limit; page++) {
+    for (let page = 0; page < PAGES && !room.full; page++) {
       const stream = this.#settings.streams[this.#stream]
       if (stream === undefined) {
         this.#stream = 0
@@ -167,14 +196,13 @@ export class Sweep {
         this.at = every === undefined ? Number.POSITIVE_INFINITY : this.#settings.clock.monotonic() + every
         break
       }
-      const rest = { owner, idle, charge, limit: limit - found.length, start: this.#start }
+      const rest = { owner, idle, charge, limit: room.count, bytes: room.bytes, start: this.#start }
       const { following, claimed, lost } = await this.#member.claim(stream, rest)
       if (lost.length > 0) publishLost(this.#settings, stream, lost)
-      found.push(...claimed)
+      room.take(claimed)
       this.#start = following === '' ? '-' : following
       if (following === '') this.#stream++
     }
-    return found
   }
 }
 

@@ -1,7 +1,7 @@
 import { fromStructured, toStructured } from '../../cloudevents/index.ts'
 import { type RawMessage, WaybillError } from '../../core/index.ts'
 import { ENTRY_EVENT, ENTRY_TOPIC, listOf, type RedisArg, type RedisReply, textOf } from '../../drivers/redis/redis.ts'
-import { setTopic } from '../../flow/index.ts'
+import { decodedMessage, setTopic } from '../../flow/index.ts'
 
 /** Fields of a stream entry. */
 export type StreamFields = Readonly<Record<string, string | Uint8Array>>
@@ -25,11 +25,11 @@ export function encoderOf(custom: StreamEncode | undefined): (message: RawMessag
   return (message) => {
     const words = Object.entries(custom(message)).flatMap(([name, value]) => [name, argOf(value)])
     if (words.length > MOST_WORDS) {
-      const text = `${message}: its encoder gave ${words.length / 2} fields, but a script can append at most ${MOST_WORDS / 2}`
+      const text = `${message}: encode returned ${words.length / 2} fields, but a script can append at most ${MOST_WORDS / 2}`
       throw new WaybillError('NOT_SERIALISABLE', text)
     }
     if (words.length > 0) return words
-    throw new WaybillError('NOT_SERIALISABLE', `${message}: its encoder gave no fields, and an entry needs one`)
+    throw new WaybillError('NOT_SERIALISABLE', `${message}: encode returned no fields, but an entry needs at least one`)
   }
 }
 
@@ -42,7 +42,7 @@ function argOf(value: string | Uint8Array): RedisArg {
 export type Decoder = (fields: RedisReply, id: string) => RawMessage
 
 export function decoderOf(custom: StreamDecode | undefined): Decoder {
-  if (custom !== undefined) return (fields, id) => custom(recordOf(fields), id)
+  if (custom !== undefined) return (fields, id) => decodedMessage(custom(recordOf(fields), id))
   return (fields) => {
     const list = listOf(fields)
     let message: RawMessage | undefined
@@ -53,7 +53,7 @@ export function decoderOf(custom: StreamDecode | undefined): Decoder {
       else if (isField(list[i]!, ENTRY_TOPIC, TOPIC_BYTES)) topic = textOf(list[i + 1])
     }
     if (message === undefined) {
-      const text = `the entry has no field "${ENTRY_EVENT}"; give a decoder for entries of others`
+      const text = `the entry has no field "${ENTRY_EVENT}"; give the option decode to read entries of other producers`
       throw new WaybillError('MALFORMED_MESSAGE', text)
     }
     if (topic !== undefined && topic !== '') setTopic(message, topic)

@@ -3,11 +3,11 @@
 export const lua = {
   'claim': `local stream, group, me, returned = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local base, idle, charge, limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local owner, start, page = ARGV[8], ARGV[9], tonumber(ARGV[10])
+local owner, start, page, room = ARGV[8], ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11])
 
 local pending = {}
-if #ARGV > 10 then
-  for i = 11, #ARGV, 2 do
+if #ARGV > 11 then
+  for i = 12, #ARGV, 2 do
     local found = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
     -- The server's clock may have gone back: then it would call them due later by as much.
     if found and found[2] == returned and found[4] == tonumber(ARGV[i + 1]) then
@@ -22,7 +22,7 @@ else
 end
 
 local entries, lost, following, noted = {}, {}, '', nil
-if #ARGV == 10 and #pending == page then following = pending[page][1] end
+if #ARGV == 11 and #pending == page then following = pending[page][1] end
 for _, one in ipairs(pending) do
   local id, holder, since, count = one[1], one[2], one[3], one[4]
   local due, gone = false, 0
@@ -35,13 +35,16 @@ for _, one in ipairs(pending) do
     count = count + charge
   end
   if due then
-    if #entries >= limit * 4 then
+    if #entries >= limit * 4 or room <= 0 then
       following = id
       break
     end
+    local notes = holder ~= returned and holder ~= noted
+    -- A key of another type fails here, while the entry is not mine yet.
+    if notes then redis.call('SISMEMBER', KEYS[2], holder) end
     local entry = redis.call('XCLAIM', stream, group, me, 0, id, 'RETRYCOUNT', count)[1]
     if not entry then entry = redis.call('XRANGE', stream, id, id)[1] end
-    if holder ~= returned and holder ~= noted then
+    if notes then
       redis.call('SADD', KEYS[2], holder)
       redis.call('EXPIRE', KEYS[2], 604800)
       noted = holder
@@ -51,6 +54,7 @@ for _, one in ipairs(pending) do
       entries[#entries + 1] = entry[2]
       entries[#entries + 1] = count
       entries[#entries + 1] = gone
+      for _, word in ipairs(entry[2]) do room = room - #word end
     else
       redis.call('XACK', stream, group, id)
       lost[#lost + 1] = id
@@ -58,15 +62,17 @@ for _, one in ipairs(pending) do
   end
 end
 return { following, entries, lost }`,
-  'extend': `local stream, group, me = KEYS[1], ARGV[1], ARGV[2]
-local kept = 0
-for i = 3, #ARGV, 2 do
-  if redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1, me)[1] then
+  'extend': `local stream, group, me, returned = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local taken = 0
+for i = 4, #ARGV, 2 do
+  local found = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
+  if found and found[2] == me then
     redis.call('XCLAIM', stream, group, me, 0, ARGV[i], 'IDLE', 0, 'RETRYCOUNT', ARGV[i + 1], 'JUSTID')
-    kept = kept + 1
+  elseif found and found[2] ~= returned then
+    taken = taken + 1
   end
 end
-return kept`,
+return taken`,
   'leave': `local stream, group, consumer, returned = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local page = tonumber(ARGV[5])
 local pending = redis.call('XPENDING', stream, group, '-', '+', page, consumer)
@@ -160,7 +166,7 @@ local removes, done, back = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
 local asks = redis.call('SISMEMBER', KEYS[3], me) == 1
 local stale = 0
 
-if removes then removes = #redis.call('XINFO', 'GROUPS', stream) == 1 end
+if removes then removes = redis.call('EXISTS', stream) == 1 and #redis.call('XINFO', 'GROUPS', stream) == 1 end
 
 local function mine(id)
   return redis.call('XPENDING', stream, group, id, id, 1, me)[1]

@@ -54,6 +54,8 @@ export interface ClaimOptions {
   readonly idle: number
   readonly charge: 0 | 1
   readonly limit: number
+  /** Of all of them, but at least one is given. */
+  readonly bytes: number
   readonly start?: string
   /** Only these, which this session gave back with that count, and which are due by its own clock. */
   readonly ids?: readonly { readonly id: string; readonly count: number }[]
@@ -112,9 +114,9 @@ export class GroupMember {
     stream: Stream,
     options: ClaimOptions,
   ): Promise<{ following: string; claimed: ClaimedEntry[]; lost: string[] }> {
-    const { owner, idle, charge, limit, start = '-', ids = [] } = options
+    const { owner, idle, charge, limit, bytes, start = '-', ids = [] } = options
     const numbers = [DUE, idle, charge, limit].map(String)
-    const args = [this.#settings.group, this.consumer, RETURNED, ...numbers, owner, start, String(PAGE)]
+    const args = [this.#settings.group, this.consumer, RETURNED, ...numbers, owner, start, String(PAGE), String(bytes)]
     for (const { id, count } of ids) args.push(id, String(count))
     const [following, entries, lost] = listOf(await this.#redis.script(scripts.claim, [stream.key, stream.taken], args))
     const list = listOf(entries)
@@ -143,10 +145,10 @@ export class GroupMember {
     return numberOf(await this.#redis.script(scripts.settle, [stream.key, stream.letters, stream.taken], args))
   }
 
-  /** Keeps entries alive that are still ours; returns how many are. */
+  /** Keeps entries alive that are still ours; returns how many others have by now. */
   async extend(stream: Stream, entries: readonly { entry: string; attempts: number }[]): Promise<number> {
     const words = entries.flatMap(({ entry, attempts }) => [entry, String(attempts + 1)])
-    const args = [this.#settings.group, this.consumer, ...words]
+    const args = [this.#settings.group, this.consumer, RETURNED, ...words]
     return numberOf(await this.#redis.script(scripts.extend, [stream.key], args))
   }
 

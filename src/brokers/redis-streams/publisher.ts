@@ -11,6 +11,7 @@ import {
 import { checkServer, type Durability, REFUSED_LOGIN } from '../../drivers/redis/checks.ts'
 import type { ReconnectingRedis } from '../../drivers/redis/reconnecting.ts'
 import {
+  isKind,
   isServerTrouble,
   isWrongServer,
   listOf,
@@ -27,12 +28,16 @@ import { DURABILITY_TEXTS } from './setup.ts'
 
 /** One script appends at most so many: Redis does nothing else meanwhile. */
 const AT_ONCE = 500
+/** Redis before 7.0 takes 1,048,576 words in a command, and ends the connection over more. */
+const MOST_WORDS = 1_000_000
 
 export interface PublisherSettings {
   readonly name: string
   readonly redis: ReconnectingRedis
   /** The key of the stream a message goes to. */
   readonly keyOf: (message: RawMessage) => string
+  /** All go to one stream. */
+  readonly oneForAll: boolean
   /** Any key, to ask the server about itself. */
   readonly anyKey: string
   readonly encode: (message: RawMessage) => readonly RedisArg[]
@@ -137,16 +142,23 @@ export class StreamsPublisher implements Publisher {
   }
 
   async #append(key: string, items: readonly Item[], outcomes: Outcome[]): Promise<void> {
-    for (let from = 0; from < items.length; from += AT_ONCE) {
-      const part = items.slice(from, from + AT_ONCE)
+    for (let from = 0, to = 0; from < items.length; from = to) {
+      to = endOfPart(items, from)
+      const part = items.slice(from, to)
       const { appended, error } = await this.#appendPart(key, part)
       for (let i = 0; i < appended; i++) outcomes[part[i]!.at] = OK
       if (error === undefined) continue
       // The server's trouble is nobody's fault; a refusal concerns the stream, so those after it were not tried.
-      const kind = error instanceof RedisError && !isServerTrouble(error) ? 'failed' : 'down'
+      const kind = this.#failsAlone(error) ? 'failed' : 'down'
       for (const { at } of items.slice(from + appended)) outcomes[at] = { kind, error }
       return
     }
+  }
+
+  /** Where all go to one stream, a key that holds something else stops all of them until somebody has mended that. */
+  #failsAlone(error: unknown): boolean {
+    if (!(error instanceof RedisError) || isServerTrouble(error)) return false
+    return !(this.#settings.oneForAll && isKind(error, 'WRONGTYPE'))
   }
 
   async #appendPart(key: string, part: readonly Item[]): Promise<{ appended: number; error?: unknown }> {
@@ -179,6 +191,17 @@ export class StreamsPublisher implements Publisher {
       return { appended: 0, error }
     }
   }
+}
+
+/** How far the items from there on fit into one script. */
+function endOfPart(items: readonly Item[], from: number): number {
+  const most = Math.min(from + AT_ONCE, items.length)
+  let to = from
+  for (let words = 0; to < most; to++) {
+    words += items[to]!.words.length + 1
+    if (words > MOST_WORDS) break
+  }
+  return to
 }
 
 /** Errors of commands inside a script begin with a minus or a dash on some servers. */

@@ -20,6 +20,7 @@ import {
 import { EntryClaims, type Predecessor } from './claims.ts'
 import { sizeOf } from './encoding.ts'
 import {
+  type ClaimedEntry,
   type DeadEntry,
   type GivenBack,
   GroupMember,
@@ -70,8 +71,8 @@ export class StreamSession implements Session<StreamDelivery> {
   #buffer: StreamDelivery[] = []
   /** Ours, and nothing anybody could handle. */
   #bad: { stream: Stream; entry: DeadEntry }[] = []
-  /** When a dead letter that was refused is tried again; undefined while none is. */
-  #refusedUntil: number | undefined
+  /** Streams for dead letters that refuse one, and when that is tried again. */
+  readonly #refused = new Map<string, number>()
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
@@ -100,7 +101,7 @@ export class StreamSession implements Session<StreamDelivery> {
 
   live(): boolean {
     if (this.#lease.live) return true
-    this.#lose(new WaybillError('LEASE_EXPIRED', 'the leases of what is unsettled could not be renewed in time'))
+    this.#lose(new WaybillError('LEASE_EXPIRED', 'the leases of its unsettled messages could not be renewed in time'))
     return false
   }
 
@@ -118,7 +119,7 @@ export class StreamSession implements Session<StreamDelivery> {
         // New entries are read meanwhile: whoever takes over much must not keep them waiting.
         const share = Math.ceil(count / 2)
         this.#reader.want(share)
-        await this.#claim(share)
+        await this.#claim({ count: share, bytes })
       }
       if (this.#buffer.length > 0) return signal.aborted ? [] : takeFrom(this.#buffer, { count, bytes })
       this.#reader.want(count)
@@ -167,13 +168,18 @@ export class StreamSession implements Session<StreamDelivery> {
   }
 
   async extend(deliveries: readonly StreamDelivery[]): Promise<void> {
+    const { live } = this.#lease
     const asked = this.#lease.renewing()
+    let taken = 0
     const held: { stream: Stream; entry: string; attempts: number }[] = [...deliveries, ...this.#buffer]
     for (const { stream, entry } of this.#bad) held.push({ stream, entry: entry.id, attempts: entry.attempts })
     for (const stream of this.#settings.streams) {
       const entries = held.filter((one) => one.stream === stream)
-      if (entries.length > 0) await this.#guard(() => this.#member.extend(stream, entries))
+      if (entries.length > 0) taken += await this.#guard(() => this.#member.extend(stream, entries))
     }
+    // They may have all of it: what has not gone out must not go out beside them.
+    if (!live && taken > 0)
+      return this.#lose(new WaybillError('LEASE_EXPIRED', `others have ${taken} of what is unsettled`))
     this.#lease.renewed(asked, held.length > 0)
   }
 
@@ -218,19 +224,23 @@ export class StreamSession implements Session<StreamDelivery> {
     if (this.#buffer.length > 0) this.#lease.claimed(asked)
   }
 
-  async #claim(limit: number): Promise<void> {
+  async #claim(demand: Demand): Promise<void> {
     const asked = this.#settings.clock.monotonic()
-    const claimed = await this.#guard(() => this.#claims.find(limit)).catch((error: unknown) => {
+    try {
+      await this.#guard(() => this.#claims.find(demand, (entry) => this.#claimed(entry)))
+    } catch (error) {
       this.#loseUnlessAnswered(error)
       throw error
-    })
-    for (const { stream, id, fields, count, abandoned } of claimed) {
-      const attempts = count - 1
-      if (abandoned && attempts >= this.#settings.maxCrashes) {
-        this.#bad.push({ stream, entry: { id, attempts, reason: crashReason(attempts) } })
-      } else this.#accept(stream, id, fields, attempts)
+    } finally {
+      this.#hold(asked)
     }
-    this.#hold(asked)
+  }
+
+  #claimed({ stream, id, fields, count, abandoned }: ClaimedEntry): void {
+    const attempts = count - 1
+    if (abandoned && attempts >= this.#settings.maxCrashes) {
+      this.#bad.push({ stream, entry: { id, attempts, reason: crashReason(attempts) } })
+    } else this.#accept(stream, id, fields, attempts)
   }
 
   #accept(stream: Stream, entry: string, fields: RedisReply, attempts: number): void {
@@ -244,22 +254,23 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#buffer.push({ message, key: message.key, attempts, size: sizeOf(fields), stream, entry })
   }
 
-  /** To the dead letters, each on its own account. One that is refused stays ours, and the others are handled meanwhile. */
+  /** To the dead letters, each on its own account. One that is refused stays ours; the others go on meanwhile. */
   async #deadLetter(): Promise<void> {
     const now = this.#settings.clock.monotonic()
-    if (this.#refusedUntil !== undefined && now < this.#refusedUntil) return
-    while (this.#bad.length > 0) {
-      const { stream, entry } = this.#bad[0]!
+    for (const bad of [...this.#bad]) {
+      const { stream, entry } = bad
+      const refusedUntil = this.#refused.get(stream.letters)
+      if (refusedUntil !== undefined && now < refusedUntil) continue
       try {
         await this.#member.settle(stream, [], [], [entry])
       } catch (error) {
         if (!isRefusal(error)) throw error
-        if (this.#refusedUntil === undefined) this.#publishRefused(stream, error)
-        this.#refusedUntil = now + LETTERS_EVERY
-        return
+        if (refusedUntil === undefined) this.#publishRefused(stream, error)
+        this.#refused.set(stream.letters, now + LETTERS_EVERY)
+        continue
       }
-      this.#refusedUntil = undefined
-      this.#bad.shift()
+      this.#refused.delete(stream.letters)
+      this.#bad.splice(this.#bad.indexOf(bad), 1)
       const { id, reason, attempts } = entry
       // Its type could not be decoded.
       const about = { type: '', id, reason, attempt: attempts + 1, tenant: undefined }
@@ -269,7 +280,7 @@ export class StreamSession implements Session<StreamDelivery> {
 
   #publishRefused({ letters }: Stream, error: RedisError): void {
     const { where } = this.#settings
-    const message = `what nobody can read stays pending, because its dead letter is refused; it is tried again every second: ${errorSummary(error)} (stream ${JSON.stringify(letters)})`
+    const message = `an entry that cannot be decoded stays pending, because its dead letter is refused; that is tried again every second: ${errorSummary(error)} (stream ${JSON.stringify(letters)})`
     telemetry.warning.publish({ where, message })
   }
 

@@ -234,9 +234,14 @@ export class StreamsSource implements Source<StreamDelivery> {
         names.add(textOf(listOf(consumer)[1]))
       }
     }
-    const earlier = [...names].filter((name) => name.startsWith(`${this.#stableName}:`) && !this.#abandoned.has(name))
+    const earlier = [...names].filter((name) => stableNameOf(name) === this.#stableName && !this.#abandoned.has(name))
     return [...found, ...earlier.map((consumer) => ({ consumer, charge: 1 as const }))]
   }
+}
+
+/** What `open` has put before the random part. It may have colons too: `worker` is not `worker:1`, which may live. */
+function stableNameOf(consumer: string): string {
+  return consumer.slice(0, consumer.lastIndexOf(':'))
 }
 
 /** 6.0 replies to XGROUP CREATE on another type of key with a plain ERR on some builds. */

@@ -5,10 +5,13 @@ import { Message, systemClock } from '../../../src/core/index.ts'
 import { connectionOf } from '../../../src/drivers/redis/connection.ts'
 import type { RedisClient } from '../../../src/drivers/redis/redis.ts'
 import { DONE, Flow, setTopic } from '../../../src/flow/index.ts'
+import { type OutboxReader, Relay } from '../../../src/outbox/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
+import { samples } from '../../../src/testing/outbox-probe.ts'
+import { outboxOn } from '../../redis/outbox-support.ts'
 import { standalone } from '../../support/redis-topologies.ts'
 import { describeWith, service } from '../../support/services.ts'
-import { fresh, ioredis, message, NEVER, receive } from './support.ts'
+import { fresh, ioredis, message, NEVER, receive, until } from './support.ts'
 
 for (const server of ['redis', 'redis6']) {
   describeWith([server], `redis streams and bad input on ${server}`, () => {
@@ -78,7 +81,7 @@ for (const server of ['redis', 'redis6']) {
       await mine.close()
     })
 
-    test('a key of another type is one clear error, for source and publisher', async () => {
+    test('a key of another type is one clear error, for a source', async () => {
       const stream = fresh()
       await admin.hset(stream, 'a', '1')
       // The one that is wrong need not be the first.
@@ -86,10 +89,37 @@ for (const server of ['redis', 'redis6']) {
       await expect(source.open()).rejects.toThrow(/holds a hash, not a stream/)
       const flow = new Flow({ name: stream, from: source, step: { each: () => {} } })
       await expect(flow.start()).rejects.toMatchObject({ code: 'WRONG_KEY_TYPE' })
-      const publisher = broker().publisher({ stream })
-      const [outcome] = await publisher.publish([message()], NEVER)
-      expect(outcome).toMatchObject({ kind: 'failed', error: { kind: 'WRONGTYPE' } })
-      await publisher.close!()
+    })
+
+    test('a publisher whose stream is of another type is down; chosen by message it fails those alone', async () => {
+      const [wrong, right] = [fresh(), fresh()]
+      await admin.hset(wrong, 'a', '1')
+      const mine = broker()
+      const byMessage = mine.publisher()
+      const batch = [wrong, right].map((type) => message('{}', { type }))
+      expect(await byMessage.publish(batch, NEVER)).toMatchObject([
+        { kind: 'failed', error: { kind: 'WRONGTYPE' } },
+        { kind: 'ok' },
+      ])
+      const { outbox } = outboxOn(client())
+      const events = samples(5)
+      await outbox.enqueueAlone(events)
+      const retry = { attempts: 2, backoff: { min: 1, max: 1, jitter: 0 } }
+      const relay = new Relay({
+        from: outbox as OutboxReader,
+        to: mine.publisher({ stream: wrong }),
+        retry,
+        outage: { min: 10, max: 20 },
+      })
+      await relay.start()
+      await until('it says so', () => /WRONGTYPE/.test(relay.status().reason ?? ''))
+      expect(relay.status().state).toBe('paused')
+      await admin.del(wrong)
+      await until('all have arrived', async () => (await admin.xlen(wrong)) === 5)
+      await until('and are settled', async () => (await outbox.admin.stats()).states.published.count === 5)
+      await relay.stop()
+      expect((await outbox.admin.list()).map(({ attempts }) => attempts)).toEqual([0, 0, 0, 0, 0])
+      await mine.close()
     })
 
     for (const what of ['group', 'stream'] as const) {

@@ -1,6 +1,7 @@
 import { Redis } from 'ioredis'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
+import { fromStructured } from '../../../src/cloudevents/index.ts'
 import { DONE } from '../../../src/flow/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
@@ -72,6 +73,56 @@ for (const server of ['redis', 'redis6'] as const) {
         return telemetry.of('message.dead').length === 1
       })
       telemetry.stop()
+      await session.close()
+      await publisher.close!()
+      await mine.close()
+    })
+
+    test('where one stream’s key of dead letters holds something else, what nobody can read of another is buried', async () => {
+      const [a, b] = [fresh(), fresh()]
+      const mine = broker()
+      const source = mine.source({ stream: [a, b], group: 'g', block: 20 })
+      await admin.set(`{${a}}:dead:g`, 'text')
+      const session = await source.open()
+      const take = () => session.take({ count: 1, bytes: 1e6 }, NEVER)
+      const telemetry = recordTelemetry(['warning'])
+      await admin.xadd(a, '*', 'event', 'no JSON')
+      await until('the first is refused', async () => {
+        await take()
+        return telemetry.of('warning').length === 1
+      })
+      await admin.xadd(b, '*', 'event', 'no JSON')
+      await until('the other is buried', async () => {
+        await take()
+        return (await admin.exists(`{${b}}:dead:g`)) === 1
+      })
+      expect(telemetry.of('warning')).toHaveLength(1)
+      telemetry.stop()
+      await session.close()
+      await mine.close()
+    })
+
+    test('an entry of which a decoder makes no message becomes a dead letter alone', async () => {
+      const stream = fresh()
+      const decode = ({ event }: Readonly<Record<string, Buffer>>) =>
+        event === undefined ? (undefined as never) : fromStructured(event)
+      const mine = broker({ decode })
+      const source = mine.source({ stream, group: 'g', block: 20 })
+      await admin.xadd(stream, '*', 'of', 'others')
+      const publisher = mine.publisher({ stream })
+      const sent = message()
+      await publisher.publish([sent], NEVER)
+      const session = await source.open()
+      const taken = await receive(session, 1)
+      expect(taken[0]!.message.id).toBe(sent.id)
+      expect(await session.settle([[taken[0]!, DONE]])).toBe(0)
+      await until('the other is buried', async () => {
+        await session.take({ count: 1, bytes: 1e6 }, NEVER)
+        return (await source.deadLetters()).length === 1
+      })
+      expect(await source.deadLetters()).toMatchObject([
+        { reason: expect.stringMatching(/decode returned undefined/), message: undefined },
+      ])
       await session.close()
       await publisher.close!()
       await mine.close()

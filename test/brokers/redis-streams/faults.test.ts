@@ -3,6 +3,7 @@ import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { systemClock } from '../../../src/core/index.ts'
 import { DONE, Flow } from '../../../src/flow/index.ts'
 import { faultProxy, runScript } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { type RedisVersion, rewritten, standalone } from '../../support/redis-topologies.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith, service } from '../../support/services.ts'
@@ -17,7 +18,8 @@ async function until(what: string, condition: () => Promise<boolean>, limit = 60
 for (const version of ['redis', 'redis6'] as RedisVersion[]) {
   describeWith([version], `redis streams under faults on ${version}`, () => {
     const url = () => service(version).url
-    const script = (args: string[]) => runScript({ script: new URL('./consumer-script.ts', import.meta.url), args })
+    const script = (args: string[]) =>
+      runScript({ script: bundled(new URL('./consumer-script.ts', import.meta.url)), args })
 
     test('a consumer is killed with entries pending, and another gets them, charged', async () => {
       const [stream, counts] = [fresh(), fresh('counts')]
@@ -76,10 +78,10 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
       await publisher.publish([message()], NEVER)
       let runs = 0
       const flows = brokers.map((broker) => {
-        const from = broker.source({ stream, group: 'g', block: 20, reclaim: { every: 20, idle: 1200 } })
+        const from = broker.source({ stream, group: 'g', block: 20, reclaim: { every: 20, idle: 2500 } })
         const each = async () => {
           runs++
-          await systemClock.sleep(3000)
+          await systemClock.sleep(6000)
         }
         return new Flow({ name: 'slow', from, step: { each } })
       })
@@ -265,7 +267,7 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
       const broker = redisStreams({ client: ioredis(url()) })
       const publisher = broker.publisher({ stream })
       const admin = ioredis(url())
-      const victim = script([url(), stream, 'g', counts, '300'])
+      const victim = script([url(), stream, 'g', counts, '1500'])
       await victim.line('ready')
       const sent = Array.from({ length: 5 }, () => message())
       await publisher.publish(sent, NEVER)

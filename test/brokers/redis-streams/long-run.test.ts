@@ -1,7 +1,7 @@
 import { beforeAll, expect, test } from 'vitest'
 import { redisStreams } from '../../../src/brokers/redis-streams/index.ts'
 import { DONE } from '../../../src/flow/index.ts'
-import { admin, type RedisNode, type RedisVersion, standalone } from '../../support/redis-topologies.ts'
+import { admin, datasetOf, type RedisNode, type RedisVersion, standalone } from '../../support/redis-topologies.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'
 import { fresh, ioredis, message, NEVER, receive } from './support.ts'
@@ -13,8 +13,7 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
       // Rewriting the append-only file, from 64 MB on, takes 10 MB and more for a moment, before 7.0.
       server = await standalone({ 'auto-aof-rewrite-percentage': '0' }, version)
     })
-    // Without what connections have in their buffers at this moment.
-    const memory = async () => Number(/used_memory_dataset:(\d+)/.exec(await admin(server).info('memory'))![1])
+    const memory = async () => datasetOf(await admin(server).info('memory'))
 
     for (const how of ['remove', 'trimmer'] as const) {
       test(`memory stays bounded with ${how}, also when sessions come and go`, async () => {

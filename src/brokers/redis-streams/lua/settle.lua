@@ -22,7 +22,7 @@ local removes, done, back = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
 local asks = redis.call('SISMEMBER', KEYS[3], me) == 1
 local stale = 0
 
-if removes then removes = #redis.call('XINFO', 'GROUPS', stream) == 1 end
+if removes then removes = redis.call('EXISTS', stream) == 1 and #redis.call('XINFO', 'GROUPS', stream) == 1 end
 
 local function mine(id)
   return redis.call('XPENDING', stream, group, id, id, 1, me)[1]
