@@ -10,6 +10,7 @@ import {
   oneOf,
   type Random,
   type RawMessage,
+  reportOnStderr,
   systemClock,
   WaybillError,
   wholeNumber,
@@ -175,6 +176,7 @@ export class RabbitmqBroker implements Publisher, Stoppable {
     this.#publishing = connection('publishing')
     this.#consuming = connection('consuming')
     this.#publisher = this.publisher()
+    reportOnStderr()
   }
 
   publisher(options: RabbitmqPublisherOptions = {}): RabbitmqPublisher {

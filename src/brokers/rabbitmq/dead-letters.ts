@@ -25,7 +25,10 @@ export interface DeadLetterOptions {
   readonly count?: number
 }
 
-/** Which dead letters: by message id, or by a function. */
+/**
+ * Which dead letters: those of the source's own queue, all or by message id; or those that a function chooses, also of other
+ * queues that share their dead letters with it.
+ */
 export type WhichRabbitmqDead = string | ((letter: RabbitmqDeadLetter) => boolean)
 
 /** How many copies are under way at once. */
@@ -60,7 +63,7 @@ export class DeadLetters {
 
   /** Sent to the queue, or dropped. */
   async resolve(channel: AmqpChannel, which: WhichRabbitmqDead | undefined, rearm: boolean): Promise<number> {
-    const fits = fitsDead(which)
+    const fits = fitsDead(which, this.#settings.plan.name)
     const others: AmqpDelivery[] = []
     let resolved = 0
     let chosen: AmqpDelivery[] = []
@@ -123,7 +126,10 @@ export class DeadLetters {
   #letter(raw: AmqpDelivery): RabbitmqDeadLetter {
     const { plan, decode } = this.#settings
     const headers = raw.properties.headers ?? {}
-    const [death] = deathsOf(raw.properties)
+    const deaths = deathsOf(raw.properties)
+    const [death] = deaths
+    // Others may have declared a way to the dead letters that leads through more queues.
+    const own = deaths.length === 0 || deaths.some(({ queue }) => queue === plan.name)
     let message: RawMessage | undefined
     try {
       message = decode(raw)
@@ -132,7 +138,7 @@ export class DeadLetters {
     }
     return {
       id: message?.id ?? raw.properties.messageId,
-      queue: text(headers[HEADER.queue]) ?? death?.queue ?? plan.name,
+      queue: text(headers[HEADER.queue]) ?? (own ? plan.name : (death?.queue ?? plan.name)),
       reason: text(headers[HEADER.reason]) ?? reasonOf(death?.reason, plan.deliveryLimit),
       attempts: attemptsOf(raw),
       exchange: text(headers[HEADER.exchange]) ?? death?.exchange ?? raw.fields.exchange,
@@ -156,7 +162,7 @@ function text(value: unknown): string | undefined {
   return typeof value === 'string' ? value : undefined
 }
 
-function fitsDead(which: WhichRabbitmqDead | undefined): (letter: RabbitmqDeadLetter) => boolean {
-  if (which === undefined) return () => true
-  return typeof which === 'function' ? which : ({ id }) => id === which
+function fitsDead(which: WhichRabbitmqDead | undefined, own: string): (letter: RabbitmqDeadLetter) => boolean {
+  if (typeof which === 'function') return which
+  return ({ id, queue }) => queue === own && (which === undefined || id === which)
 }

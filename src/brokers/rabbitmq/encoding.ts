@@ -1,4 +1,5 @@
-import { contentMode, fromBinary, fromStructured, toBinary } from '../../cloudevents/index.ts'
+import { toUnambiguous } from '../../cloudevents/binary.ts'
+import { contentMode, fromBinary, fromStructured } from '../../cloudevents/index.ts'
 import { describe, type ExtensionValue, Message, type RawMessage, WaybillError, warnOnce } from '../../core/index.ts'
 import type { AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
 
@@ -30,7 +31,7 @@ const TRACE = ['traceparent', 'tracestate'] as const
  * for: the id and type as properties, `event_version`, and the trace context under its own names.
  */
 export function encode(message: RawMessage): AmqpContent {
-  const { headers: texts, body } = toBinary(message, PREFIX)
+  const { headers: texts, body } = toUnambiguous(message, PREFIX)
   const { 'content-type': contentType, ...rest } = texts
   const headers: Record<string, string | number> = rest
   headers[VERSION] = message.version
@@ -85,7 +86,7 @@ function bufferOf(bytes: Uint8Array): Buffer {
  */
 export function decode({ fields, properties, content }: AmqpDelivery): RawMessage {
   const headers = properties.headers ?? {}
-  const { contentType } = properties
+  const contentType = properties.contentType ?? contentTypeOf(headers)
   const mode = contentMode(contentType)
   if (mode === 'structured') return fromStructured(content)
   if (mode === 'batch') {
@@ -98,6 +99,13 @@ export function decode({ fields, properties, content }: AmqpDelivery): RawMessag
   const prefix = prefixOf(headers)
   if (prefix !== undefined) return binary(headers, content, prefix, contentType)
   return plain(fields, properties, headers, content)
+}
+
+/** Where senders that know only HTTP's binding write it. */
+function contentTypeOf(headers: Readonly<Record<string, unknown>>): string | undefined {
+  const name = Object.keys(headers).find((one) => one.toLowerCase() === 'content-type')
+  const value = name === undefined ? undefined : headers[name]
+  return typeof value === 'string' ? value : undefined
 }
 
 /** What the headers of an event begin with: as AMQP's binding has it, or as HTTP's, which some SDKs use everywhere. */
@@ -123,7 +131,8 @@ function binary(
 }
 
 /** Attributes that are text, whatever a sender made of them. */
-const TEXTUAL = /^(specversion|id|source|type|subject|time|datacontenttype|dataschema|partitionkey|tenantid|trace.*)$/
+const TEXTUAL =
+  /^(specversion|id|source|type|subject|time|datacontenttype|dataschema|eventversion|partitionkey|tenantid|correlationid|causationid|trace.*)$/
 
 /** AMQP has types of its own for times and bytes. Text is what other protocols have of a time; bytes stay bytes. */
 function withoutNative(given: Readonly<Record<string, unknown>>, prefix: string) {
@@ -139,11 +148,18 @@ function withoutNative(given: Readonly<Record<string, unknown>>, prefix: string)
       headers = others
       bytes = { ...bytes, [attribute]: value }
     } else if ('!' in value && value['!'] === 'timestamp' && 'value' in value) {
-      const time = new Date(Number(value.value) * 1000)
-      if (!Number.isNaN(time.getTime())) headers = { ...headers, [name]: time.toISOString() }
+      const time = timeOf(value.value)
+      if (time !== undefined) headers = { ...headers, [name]: time }
     }
   }
   return { headers, bytes }
+}
+
+/** Of whole seconds. Some write milliseconds: a year of more than four digits is no time. */
+function timeOf(seconds: unknown): string | undefined {
+  const time = new Date(Number(seconds) * 1000)
+  const year = time.getUTCFullYear()
+  return year >= 0 && year <= 9999 ? time.toISOString() : undefined
 }
 
 function plain(
@@ -161,7 +177,7 @@ function plain(
     throw new WaybillError('MALFORMED_MESSAGE', 'it has no type: neither the property type nor a routing key')
   }
   const source = appId || `/rabbitmq/${original(headers, 'x-waybill-exchange') ?? exchange}`
-  const time = typeof timestamp === 'number' ? new Date(timestamp * 1000).toISOString() : undefined
+  const time = timestamp === undefined ? undefined : timeOf(timestamp)
   const extensions = plainExtensions(headers, {})
   return new Message(
     { id: messageId, source, type: eventType, time, datacontenttype: contentType, extensions },

@@ -73,7 +73,40 @@ export function dangersOfQueue({ name }: QueuePlan, { durable, arguments: args }
       `${queue} has no x-dead-letter-exchange: what the server gives up is dropped, unless a policy names one`,
     )
   }
-  return dangers
+  return [...dangers, ...dangersOfLimits(queue, args, 'handled or not')]
+}
+
+/** The same for the queue of the dead letters, which are to stay until a person has looked at them. */
+export function dangersOfDeadQueue(name: string, { durable, arguments: args }: QueueShape): string[] {
+  const queue = `queue ${JSON.stringify(name)}`
+  const dangers: string[] = []
+  if (!durable) dangers.push(`${queue} is not durable: dead letters are lost when the server ends`)
+  if (args['x-queue-type'] === 'quorum' && args['x-delivery-limit'] === undefined) {
+    dangers.push(
+      `${queue} has no x-delivery-limit: RabbitMQ 4 drops a dead letter that was looked at 20 times; make it with a limit of 1000000000`,
+    )
+  }
+  return [...dangers, ...dangersOfLimits(queue, args, 'looked at or not')]
+}
+
+/** What removes messages by itself. */
+function dangersOfLimits(queue: string, args: QueueShape['arguments'], regardless: string): string[] {
+  const { 'x-message-ttl': ttl, 'x-overflow': overflow = 'drop-head' } = args
+  const dangers: string[] = []
+  if (LIMITS.some((limit) => args[limit] !== undefined) && overflow === 'drop-head') {
+    dangers.push(
+      `${queue} drops its oldest messages when it is full, ${regardless}; make it with x-overflow "reject-publish"`,
+    )
+  }
+  if (ttl !== undefined) dangers.push(`${queue} has x-message-ttl: messages are removed after ${ttl} ms, ${regardless}`)
+  return [...dangers, ...dangersOfExpiry(queue, args)]
+}
+
+const LIMITS = ['x-max-length', 'x-max-length-bytes']
+
+function dangersOfExpiry(queue: string, { 'x-expires': expires }: QueueShape['arguments']): string[] {
+  if (expires === undefined) return []
+  return [`${queue} has x-expires: it is deleted, with all that is in it, when nobody has read it for ${expires} ms`]
 }
 
 /** The same for a queue in which retries wait: when their time is over they must come back. */
@@ -88,5 +121,5 @@ export function dangersOfRetryQueue(plan: QueuePlan, name: string, { durable, ar
       `${queue} ${is}: retries do not come back from it, they are lost; make it with x-dead-letter-exchange "" and x-dead-letter-routing-key ${JSON.stringify(plan.name)}, unless a policy does so`,
     )
   }
-  return dangers
+  return [...dangers, ...dangersOfExpiry(queue, args)]
 }

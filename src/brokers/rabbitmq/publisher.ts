@@ -1,5 +1,5 @@
 import { asError, encodeData, type RawMessage, WaybillError } from '../../core/index.ts'
-import { isRefusedConnection } from '../../drivers/amqp-errors.ts'
+import { accessRefused, isRefusedConnection } from '../../drivers/amqp-errors.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import type { RabbitmqEncode } from './encoding.ts'
 import type { AddressedMessage, Sender, Sent } from './sender.ts'
@@ -43,7 +43,7 @@ export class RabbitmqPublisher implements Publisher {
       await this.#settings.sender.ready()
     } catch (error) {
       if (!isRefusedConnection(error)) throw error
-      throw new WaybillError('ACCESS_REFUSED', (error as Error).message, { cause: error })
+      throw accessRefused(error)
     }
   }
 
@@ -85,12 +85,12 @@ export class RabbitmqPublisher implements Publisher {
     switch (sent.kind) {
       case 'ok':
         return OK
+      // A queue that is full has room again when its consumers are back: no message is to blame.
+      case 'refused':
       case 'down':
         return { kind: 'down', error: sent.error }
       case 'invalid':
         return { kind: 'rejected', error: sent.error }
-      case 'refused':
-        return { kind: 'failed', error: sent.error }
       case 'unroutable': {
         const kind = this.#settings.unroutable(message)
         return kind === 'ok' ? OK : { kind, error: sent.error }

@@ -1,3 +1,4 @@
+import type { Clock } from '../../core/index.ts'
 import type { AmqpDelivery, AmqpProperties } from '../../drivers/amqp.ts'
 import { REPLY, replyCode } from '../../drivers/amqp-errors.ts'
 import type { AddressedMessage, Sender } from './sender.ts'
@@ -154,11 +155,16 @@ export interface Replacement {
 
 /** What becomes of copies that the server has not taken, and would not take the next time either. */
 export interface CopyTroubles {
-  /** A queue beside ours, or the exchange of the dead letters, is gone. The next session makes it anew, or says what is missing. */
-  unroutable(error: unknown): void
+  /** The exchange of the dead letters is gone. The next session makes it anew, or says that it is missing. */
+  missing(error: unknown): void
+  /** No queue takes it: a queue beside ours is gone, or nothing is bound to the exchange of the dead letters. */
+  unroutable(copy: AddressedMessage, error: unknown): void
   /** It can never be sent as it is. */
   unsendable(waiting: Replacement, error: unknown): void
 }
+
+/** How often a copy is sent again that no queue takes, or a full one refuses, in milliseconds: that is mended by people. */
+export const AGAIN_EVERY = 1000
 
 /**
  * Deliveries of one channel that are acked once the server has confirmed their copy: what is to be retried or dead, what
@@ -168,20 +174,26 @@ export class Republisher {
   readonly #sender: Sender
   readonly #unacked: Unacked
   readonly #troubles: CopyTroubles
+  readonly #clock: Clock
   #waiting: Replacement[] = []
+  /** Those that no queue takes, or a full one refuses, why, and when they are sent again. */
+  #untaken: Replacement[] = []
+  #untakenError: unknown
+  #againAt = 0
   /** Has a copy, sent or not: nothing else may become of it. */
   readonly #decided = new Set<AmqpDelivery>()
   #running: Promise<void> | undefined
   #ended = false
 
-  constructor(sender: Sender, unacked: Unacked, troubles: CopyTroubles) {
+  constructor(sender: Sender, unacked: Unacked, clock: Clock, troubles: CopyTroubles) {
     this.#sender = sender
     this.#unacked = unacked
+    this.#clock = clock
     this.#troubles = troubles
   }
 
   get pending(): number {
-    return this.#waiting.length
+    return this.#waiting.length + this.#untaken.length
   }
 
   /** Unacked, and without a copy that decides what becomes of it. */
@@ -206,9 +218,11 @@ export class Republisher {
   end(): void {
     this.#ended = true
     this.#waiting = []
+    this.#untaken = []
   }
 
   async #sendAll(): Promise<void> {
+    if (this.#clock.monotonic() >= this.#againAt) this.#waiting.push(...this.#untaken.splice(0))
     while (this.#waiting.length > 0) {
       const batch = this.#waiting
       this.#waiting = []
@@ -217,6 +231,7 @@ export class Republisher {
       this.#waiting = [...again, ...this.#waiting]
       if (failure !== undefined) throw failure
     }
+    if (this.#untaken.length > 0) throw this.#untakenError
   }
 
   /**
@@ -248,8 +263,15 @@ export class Republisher {
         this.#troubles.unsendable(waiting, result.error)
         continue
       }
+      if (result.kind === 'unroutable' || result.kind === 'refused') {
+        this.#untaken.push(waiting)
+        this.#untakenError = result.error
+        this.#againAt = this.#clock.monotonic() + AGAIN_EVERY
+        if (result.kind === 'unroutable') this.#troubles.unroutable(waiting.copy, result.error)
+        continue
+      }
       again.push(waiting)
-      if (result.kind === 'unroutable' || isMissing(result.error)) this.#troubles.unroutable(result.error)
+      if (isMissing(result.error)) this.#troubles.missing(result.error)
       failure ??= result.error
     }
     return { again, failure }

@@ -5,6 +5,7 @@ import {
   telemetry,
   Wakeup,
   WaybillError,
+  warnOnce,
   withDeadline,
 } from '../../core/index.ts'
 import { type AmqpChannel, type AmqpDelivery, type OpenAmqp, onEnd, type ReconnectingAmqp } from '../../drivers/amqp.ts'
@@ -21,6 +22,7 @@ import {
 } from '../../flow/index.ts'
 import { sizeOf } from './encoding.ts'
 import {
+  AGAIN_EVERY,
   againCopy,
   attemptsOf,
   deadCopy,
@@ -52,6 +54,8 @@ export interface SessionParts {
   readonly sender: Sender
   /** Declares what stands around the queue once more; where others declare, it does nothing. */
   readonly declare: () => Promise<void>
+  /** Whether the next session makes what is missing. */
+  readonly declares: boolean
   /** Whether the queue has a dead-letter exchange, so that what is rejected is kept. */
   readonly rejectedIsKept: boolean
   /** After so many deliveries the server gives a message up. */
@@ -85,6 +89,10 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   /** It was declared when the session was opened. */
   #declared = true
   #closed = false
+  /** A take has rejected with what the server does not take, and none has returned since. */
+  #reported = false
+  /** No take rejects so again before, by the monotonic clock: a pause follows each. */
+  #reportAgainAt = Number.NEGATIVE_INFINITY
 
   constructor(settings: SourceSettings, parts: SessionParts) {
     this.#settings = settings
@@ -92,8 +100,9 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     this.#wakeup = new Wakeup(settings.clock)
     const { channel, open } = parts
     this.#unacked = new Unacked(channel)
-    this.#republisher = new Republisher(parts.sender, this.#unacked, {
-      unroutable: (error) => this.#lose(error),
+    this.#republisher = new Republisher(parts.sender, this.#unacked, settings.clock, {
+      missing: (error) => this.#lose(error),
+      unroutable: (copy, error) => this.#cannotArrive(copy, error),
       unsendable: (waiting, error) => this.#cannotBeCopied(waiting, error),
     })
     onEnd(channel, (error) => {
@@ -132,13 +141,33 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
   async take(demand: Demand, signal: AbortSignal): Promise<readonly RabbitmqDelivery[]> {
     if (this.#over || signal.aborted) return []
     if (this.#republisher.pending > 0) {
-      const moving = this.#republisher.run()
       // A server that takes no copies at present must not keep from handling what can be handled.
-      if (this.#buffer.length > 0) moving.catch(() => {})
-      else await this.#noLongerThan(PATIENCE, moving, signal)
+      if (this.#buffer.length > 0) this.#republisher.run().catch(() => {})
+      else await this.#untilMoved(signal)
     }
+    this.#reported = false
     if (this.#over || signal.aborted || this.#buffer.length === 0) return []
     return takeFrom(this.#buffer, demand)
+  }
+
+  /**
+   * That a copy is not taken is told by a take that rejects, and from then on waited for here: in the pause after a failed
+   * take nobody would look at what comes meanwhile.
+   */
+  async #untilMoved(signal: AbortSignal): Promise<void> {
+    while (!this.#over && !signal.aborted && this.#buffer.length === 0) {
+      try {
+        return await this.#noLongerThan(PATIENCE, this.#republisher.run(), signal)
+      } catch (error) {
+        const now = this.#settings.clock.monotonic()
+        if (!this.#reported && now >= this.#reportAgainAt) {
+          this.#reported = true
+          this.#reportAgainAt = now + AGAIN_EVERY
+          throw error
+        }
+        await this.#wakeup.pause(AGAIN_EVERY, signal)
+      }
+    }
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
@@ -259,8 +288,24 @@ export class RabbitmqSession implements Session<RabbitmqDelivery> {
     else
       telemetry.warning.publish({
         where,
-        message: `a dead message stays unacked, since nothing can hold it: ${reason}`,
+        message: `a dead message stays unacked, because it cannot be written to the dead letters: ${reason}`,
       })
+  }
+
+  /**
+   * What is missing is declared by the next session, or named by it. It can name no binding that others should have made:
+   * a dead letter without one stays unacked, and keeps nobody else from being handled.
+   */
+  #cannotArrive({ exchange, routingKey }: AddressedMessage, error: unknown): void {
+    const { declares } = this.#parts
+    const { where, plan } = this.#settings
+    if (declares || exchange === '') {
+      this.#lose(error)
+      return
+    }
+    const [from, key, to] = [exchange, routingKey, plan.deadQueue].map((name) => JSON.stringify(name))
+    const text = `nothing is bound to exchange ${from} with the key ${key}: dead letters stay unacked, and are tried again; bind queue ${to} to it`
+    warnOnce(where, text)
   }
 
   /** Reports it without a type, which could not be decoded. */

@@ -1,7 +1,7 @@
 import { WaybillError, warnOnce } from '../../core/index.ts'
 import type { AmqpChannel, OpenAmqp, ReconnectingAmqp } from '../../drivers/amqp.ts'
 import { REPLY, replyCode, serverSaid } from '../../drivers/amqp-errors.ts'
-import { dangersOfQueue, dangersOfRetryQueue, type QueueShape, shapeOf } from './inspection.ts'
+import { dangersOfDeadQueue, dangersOfQueue, dangersOfRetryQueue, type QueueShape, shapeOf } from './inspection.ts'
 
 /** A queue that is read, and what stands around it. */
 export interface QueuePlan {
@@ -41,6 +41,8 @@ export function queueArguments(plan: QueuePlan): Record<string, unknown> {
     ...(plan.singleActive ? { 'x-single-active-consumer': true } : {}),
   }
 }
+
+const DEAD_ARGUMENTS = { 'x-queue-type': 'quorum', 'x-delivery-limit': WITHOUT_LIMIT }
 
 function retryArguments(plan: QueuePlan): Record<string, unknown> {
   return {
@@ -102,7 +104,7 @@ export class Topology {
       if (plan.exchange !== '') await this.#exchange(ask, plan.exchange)
       // What a message may be sent to comes before what sends it there.
       await this.#exchange(ask, plan.deadExchange, 'direct')
-      await this.#queue(ask, plan.deadQueue, { 'x-queue-type': 'quorum', 'x-delivery-limit': WITHOUT_LIMIT })
+      await this.#queue(ask, plan.deadQueue, DEAD_ARGUMENTS)
       await this.#queue(ask, plan.name, queueArguments(plan))
       for (const { name } of plan.retryQueues) await this.#queue(ask, name, retryArguments(plan))
       if (!this.#declare) return
@@ -116,7 +118,7 @@ export class Topology {
   async #inspect(open: OpenAmqp, plan: QueuePlan): Promise<void> {
     const own = await this.#shape(open, plan.name, queueArguments(plan))
     if (own === undefined) {
-      const text = `the server does not say how queue ${JSON.stringify(plan.name)} and its retry queues were made; see for yourself that they have a dead-letter exchange, and the queue a delivery limit`
+      const text = `the server does not report the arguments of queue ${JSON.stringify(plan.name)} and its retry queues; check that they have a dead-letter exchange, and the queue a delivery limit`
       warnOnce(this.#where, text)
       return
     }
@@ -128,6 +130,8 @@ export class Topology {
       const shape = await this.#shape(open, name, retryArguments(plan))
       if (shape !== undefined) dangers.push(...dangersOfRetryQueue(plan, name, shape))
     }
+    const dead = await this.#shape(open, plan.deadQueue, DEAD_ARGUMENTS)
+    if (dead !== undefined) dangers.push(...dangersOfDeadQueue(plan.deadQueue, dead))
     for (const danger of dangers) warnOnce(this.#where, danger)
   }
 
@@ -187,7 +191,9 @@ export class Topology {
         throw new WaybillError('NOT_DECLARED', `${this.#where}: there is no ${what}; ${advice}`, { cause: error })
       }
       if (code === REPLY.preconditionFailed) {
-        const advice = 'a queue keeps the arguments it was made with: use another name, or delete it when it is empty'
+        const advice = what.startsWith('exchange')
+          ? 'an exchange keeps the type it was made with: use another name, or delete it and let it be declared again'
+          : 'a queue keeps the arguments it was made with: use another name, or delete it when it is empty'
         const text = `${this.#where}: ${what} exists with other settings: ${said}; ${advice}`
         throw new WaybillError('DECLARED_OTHERWISE', text, { cause: error })
       }

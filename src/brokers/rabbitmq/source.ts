@@ -78,6 +78,7 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
       declare: async () => {
         if (this.#topology.declares) await this.#topology.queue(open, plan)
       },
+      declares: this.#topology.declares,
       rejectedIsKept: this.#topology.rejectedIsKept,
       deliveryLimit: this.#topology.deliveryLimit(plan),
       onEnd: () => this.#sessions.delete(session),
@@ -103,7 +104,7 @@ export class RabbitmqSource implements Source<RabbitmqDelivery> {
     })
   }
 
-  /** What was given up, oldest first. They are looked at one by one and put back: nobody else should at the same time. */
+  /** What was given up, oldest first; of all queues that share the dead letters. They are looked at one by one and put back: nobody else should at the same time. */
   async deadLetters(options?: DeadLetterOptions): Promise<readonly RabbitmqDeadLetter[]> {
     return await this.#aside((channel) => this.#letters.list(channel, options))
   }

@@ -1,12 +1,26 @@
+import type { Duplex } from 'node:stream'
 import { afterAll, expect, test } from 'vitest'
+import { decode } from '../../../src/brokers/rabbitmq/encoding.ts'
 import { type RabbitmqOptions, rabbitmq } from '../../../src/brokers/rabbitmq/index.ts'
 import { Message, type RawMessage } from '../../../src/core/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
-import { describeWith, service } from '../../support/services.ts'
-import { brokerAt, client, dropQueues, fresh, message, NEVER, plainly, receive, SOON, until } from './support.ts'
+import { scale } from '../../support/scale.ts'
+import {
+  brokerAt,
+  client,
+  describeServers,
+  dropQueues,
+  fresh,
+  message,
+  NEVER,
+  plainly,
+  receive,
+  SERVERS,
+  SOON,
+  until,
+} from './support.ts'
 
-describeWith(['rabbitmq'], 'rabbitmq: bad input', () => {
-  const url = () => service('rabbitmq').url
+describeServers(scale(SERVERS), 'bad input', (url) => {
   const queues: string[] = []
   const freshQueue = () => {
     const queue = fresh()
@@ -102,10 +116,12 @@ describeWith(['rabbitmq'], 'rabbitmq: bad input', () => {
     })
     const other = brokerAt(url(), { exchange })
     await expect(other.start()).rejects.toMatchObject({ code: 'DECLARED_OTHERWISE' })
-    await expect(other.start()).rejects.toThrow(/inequivalent arg 'type' for exchange/)
+    await expect(other.start()).rejects.toThrow(/inequivalent arg 'type' for exchange.*; an exchange keeps the type/)
     const broker = brokerAt(url())
     const opening = broker.source({ queue: classic }).open()
-    await expect(opening).rejects.toThrow(/queue "[^"]+" exists with other settings: .*inequivalent arg/)
+    await expect(opening).rejects.toThrow(
+      /queue "[^"]+" exists with other settings: .*inequivalent arg.*; a queue keeps/,
+    )
     await (await broker.source({ queue }).open()).close()
     await expect(broker.source({ queue, deliveryLimit: 7 }).open()).rejects.toThrow(/x-delivery-limit/)
     // The broker is none the worse for it.
@@ -131,6 +147,14 @@ describeWith(['rabbitmq'], 'rabbitmq: bad input', () => {
     expect(received.map(({ message: { id } }) => id)).toEqual(fine.map(({ id }) => id))
     await session.close()
     await broker.close()
+  })
+
+  test('a time stamp that no calendar has is none: the message is read without', () => {
+    const fields = { deliveryTag: 1, redelivered: false, exchange: 'x', routingKey: 'order.placed' }
+    const read = (timestamp: number) =>
+      decode({ fields, properties: { messageId: 'a', timestamp }, content: Buffer.from('{}') }).time
+    expect(read(1_700_000_000)).toBe('2023-11-14T22:13:20.000Z')
+    expect([1_700_000_000_000, 2 ** 64, -1e20].map(read)).toEqual([undefined, undefined, undefined])
   })
 
   test('headers of odd types arrive, are kept by a retry, and harm nobody', async () => {
@@ -212,6 +236,47 @@ describeWith(['rabbitmq'], 'rabbitmq: bad input', () => {
     expect((await receive(session, 1))[0]!.message.id).toBe('next')
     expect((await source.stats()).dead).toBe(3)
     recorder.stop()
+    await session.close()
+    await broker.close()
+  })
+
+  test('a time stamp that cannot be written again: the same', async () => {
+    const [exchange, queue] = [fresh('x'), freshQueue()]
+    const broker = brokerAt(url(), { exchange })
+    const source = broker.source({ queue, prefetch: 2 })
+    const session = await source.open()
+    await plainly(url(), async (channel) => {
+      // amqplib would not write it: the bytes of another are exchanged on their way out.
+      const [stamp, bytes] = [0x0a0b0c0d0e0f, Buffer.from('00000a0b0c0d0e0f', 'hex')]
+      const { stream } = channel.connection as unknown as { stream: Duplex }
+      const write = stream.write.bind(stream) as (chunk: Buffer) => boolean
+      stream.write = (chunk: Buffer) => {
+        const at = chunk.indexOf(bytes)
+        if (at >= 0) chunk.fill(0xff, at, at + bytes.length)
+        return write(chunk)
+      }
+      const event = (id: string) => ({ specversion: '1.0', id, source: '/s', type: 'odd.one' })
+      for (const id of ['a', 'b']) {
+        const headers = Object.fromEntries(
+          Object.entries(event(id)).map(([name, value]) => [`cloudEvents:${name}`, value]),
+        )
+        channel.publish(exchange, 'odd.one', Buffer.from('{}'), {
+          messageId: id,
+          headers,
+          timestamp: stamp,
+          persistent: true,
+        })
+      }
+      await channel.waitForConfirms()
+    })
+    for (const delivery of await receive(session, 2)) {
+      expect(delivery.raw.properties.timestamp).toBe(2 ** 64)
+      await session.settle([[delivery, RETRY]])
+    }
+    await broker.publish([message('{}', { id: 'next' })], NEVER)
+    expect((await receive(session, 1))[0]!.message.id).toBe('next')
+    await until('they are dead', async () => (await source.stats()).dead === 2)
+    expect((await source.deadLetters()).map(({ id }) => id).sort()).toEqual(['a', 'b'])
     await session.close()
     await broker.close()
   })

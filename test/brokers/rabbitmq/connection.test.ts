@@ -7,14 +7,25 @@ import { aborted } from '../../../src/core/waiting.ts'
 import { event, Relay, Router } from '../../../src/index.ts'
 import { memory } from '../../../src/memory/index.ts'
 import { faultProxy, recordTelemetry } from '../../../src/testing/index.ts'
-import { describeWith, service } from '../../support/services.ts'
-import { brokerAt, client, dropQueues, fresh, message, NEVER, SOON, socketOf, until } from './support.ts'
+import { scale } from '../../support/scale.ts'
+import {
+  brokerAt,
+  client,
+  describeServers,
+  dropQueues,
+  fresh,
+  message,
+  NEVER,
+  SERVERS,
+  SOON,
+  socketOf,
+  until,
+} from './support.ts'
 
 setFlagsFromString('--expose_gc')
 const collectGarbage = runInNewContext('gc') as () => void
 
-describeWith(['rabbitmq'], 'rabbitmq: connections', () => {
-  const url = () => service('rabbitmq').url
+describeServers(scale(SERVERS), 'connections', (url) => {
   const queues: string[] = []
   const freshQueue = () => {
     const queue = fresh()
@@ -93,7 +104,10 @@ describeWith(['rabbitmq'], 'rabbitmq: connections', () => {
     const broker = rabbitmq({ client, url: place(), exchange: 'x', reconnect: SOON })
     for (let i = 0; i < 3; i++) {
       const consumer = new Router('refused').consume(broker.source({ queue: 'q' }))
-      await expect(consumer.start()).rejects.toThrow(text)
+      await expect(consumer.start()).rejects.toMatchObject({
+        code: 'ACCESS_REFUSED',
+        message: expect.stringMatching(text),
+      })
       expect(consumer.status()).toMatchObject({ state: 'stopped', reason: expect.stringMatching(text) })
     }
     const relay = new Relay({ from: memory().outbox, to: broker })

@@ -6,7 +6,7 @@ import { recordTelemetry, seededRandom } from '../../../src/testing/index.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith } from '../../support/services.ts'
 import { type PrivateRabbitmq, privateRabbitmq } from './private.ts'
-import { brokerAt, fresh, message, NEVER, receive, until } from './support.ts'
+import { brokerAt, fresh, message, NEVER, receive, socketOf, spiedClient, until } from './support.ts'
 
 const kinds = (outcomes: readonly Outcome[]) => outcomes.map(({ kind }) => kind)
 const some = (count: number): RawMessage[] => Array.from({ length: count }, () => message())
@@ -90,6 +90,9 @@ describeWith(['rabbitmq'], 'rabbitmq: outages of the server', () => {
       const session = await source.open()
       expect(kinds(await broker.publish(some(3), NEVER))).toEqual(['ok', 'ok', 'ok'])
       const received = await receive(session, 3)
+      const spied = spiedClient()
+      const leaving = brokerAt(url, { client: spied.client, unroutable: 'ok' })
+      expect(kinds(await leaving.publish(some(1), NEVER))).toEqual(['ok'])
       await ctl(setting, alarming)
       // Each call starts an Erlang of its own, which takes seconds.
       let alarmed = true
@@ -115,6 +118,15 @@ describeWith(['rabbitmq'], 'rabbitmq: outages of the server', () => {
       expect(String(recorder.of('flow.settle_failed')[0]!.error)).toContain('takes no messages at present')
       recorder.stop()
       expect(await session.settle([[received[2]!, DONE]])).toBe(0)
+      // A process that is stopped meanwhile can end: no socket waits for a server that does not listen.
+      const impatient = leaving.publisher({ confirm: 1000 })
+      await until('the other is blocked too', async () =>
+        String((await impatient.publish(some(1), NEVER)).map((one) => one.kind === 'down' && one.error)).includes(
+          'takes no messages at present',
+        ),
+      )
+      await leaving.close()
+      await until('its sockets are gone', () => spied.connections.every((one) => socketOf(one).destroyed))
       await ctl(setting, usual)
       alarmed = false
       await until('it resumes', async () => kinds(await publisher.publish([stuck], NEVER))[0] === 'ok')

@@ -11,11 +11,26 @@ import {
 } from '../../../src/brokers/rabbitmq/index.ts'
 import { Message, type RawMessage } from '../../../src/core/index.ts'
 import type { BrokerFactory } from '../../../src/testing/index.ts'
+import { describeWith, service } from '../../support/services.ts'
 import { fresh } from '../support.ts'
 
 export { fresh, message, NEVER, receive, until } from '../support.ts'
 
 export const client: AmqpClient = amqplib
+
+const both = ['rabbitmq', 'rabbitmq4']
+/** For `scale()`: the oldest version of the server always, the newer one beside it in the longer tiers. */
+export const SERVERS = { test: ['rabbitmq'], full: both, torture: both }
+
+export function describeServers(
+  servers: readonly string[],
+  title: string,
+  body: (url: () => string, server: string) => void,
+): void {
+  for (const server of servers) {
+    describeWith([server], `${server}: ${title}`, () => body(() => service(server).url, server))
+  }
+}
 
 /** Reconnects soon: tests have no second to wait for each. */
 export const SOON = { min: 50, max: 500, jitter: 50 } as const

@@ -1,14 +1,30 @@
 import { afterAll, expect, test } from 'vitest'
+import type { AmqpClient } from '../../../src/brokers/rabbitmq/index.ts'
 import { differenceIn } from '../../../src/brokers/rabbitmq/inspection.ts'
-import type { Outcome } from '../../../src/flow/index.ts'
-import { recordTelemetry } from '../../../src/testing/index.ts'
-import { describeWith, service } from '../../support/services.ts'
-import { brokerAt, dropQueues, fresh, message, NEVER, plainly, receive } from './support.ts'
+import type { RawMessage } from '../../../src/core/index.ts'
+import { Flow, type Outcome } from '../../../src/flow/index.ts'
+import { FakeClock, recordTelemetry } from '../../../src/testing/index.ts'
+import { scale } from '../../support/scale.ts'
+import {
+  brokerAt,
+  client,
+  describeServers,
+  dropQueues,
+  fresh,
+  message,
+  NEVER,
+  plainly,
+  receive,
+  SERVERS,
+  until,
+} from './support.ts'
+
+/** Looks again soon. */
+const QUICK = { outage: { min: 20, max: 100 }, poll: 20 } as const
 
 const kinds = (outcomes: readonly Outcome[]) => outcomes.map(({ kind }) => kind)
 
-describeWith(['rabbitmq'], 'rabbitmq: what stands around a queue', () => {
-  const url = () => service('rabbitmq').url
+describeServers(scale(SERVERS), 'what stands around a queue', (url) => {
   const queues: string[] = []
   const freshQueue = () => {
     const queue = fresh()
@@ -93,6 +109,50 @@ describeWith(['rabbitmq'], 'rabbitmq: what stands around a queue', () => {
     await broker.close()
   })
 
+  test('made by others with limits that remove messages: each is told once, of the dead letters too', async () => {
+    const [exchange, queue] = [fresh('x'), freshQueue()]
+    const quorum = { 'x-queue-type': 'quorum' }
+    const toDead = { 'x-dead-letter-exchange': `${exchange}.dead`, 'x-dead-letter-routing-key': queue }
+    const back = { 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': queue }
+    await plainly(url(), async (channel) => {
+      await channel.assertExchange(exchange, 'topic')
+      await channel.assertExchange(`${exchange}.dead`, 'direct')
+      const limited = { ...quorum, 'x-delivery-limit': 5, ...toDead, 'x-max-length': 100 }
+      await channel.assertQueue(queue, { arguments: limited })
+      await channel.assertQueue(`${queue}.dead`, { arguments: { ...quorum, 'x-max-length-bytes': 9999 } })
+      await channel.assertQueue(`${queue}.retry.1000ms`, { arguments: { ...back, 'x-expires': 600_000 } })
+      for (const ms of [10_000, 60_000, 600_000])
+        await channel.assertQueue(`${queue}.retry.${ms}ms`, { arguments: back })
+      await channel.bindQueue(queue, exchange, '#')
+      await channel.bindQueue(`${queue}.dead`, `${exchange}.dead`, queue)
+    })
+    const other = freshQueue()
+    await plainly(url(), async (channel) => {
+      for (const name of [other, `${other}.dead`])
+        await channel.assertQueue(name, { durable: name === other, arguments: { ...toDead, 'x-message-ttl': 5000 } })
+      for (const ms of [1000, 10_000, 60_000, 600_000])
+        await channel.assertQueue(`${other}.retry.${ms}ms`, {
+          arguments: { ...back, 'x-dead-letter-routing-key': other, 'x-max-length': 10 },
+        })
+    })
+    const recorder = recordTelemetry(['warning'])
+    const broker = brokerAt(url(), { exchange, declare: false })
+    for (const name of [queue, other]) await (await broker.source({ queue: name }).open()).close()
+    const told = recorder.of('warning').map(({ message: text }) => text.replace(/;.*/, ''))
+    expect(told).toEqual([
+      `queue "${queue}" drops its oldest messages when it is full, handled or not`,
+      `queue "${queue}.retry.1000ms" has x-expires: it is deleted, with all that is in it, when nobody has read it for 600000 ms`,
+      `queue "${queue}.dead" has no x-delivery-limit: RabbitMQ 4 drops a dead letter that was looked at 20 times`,
+      `queue "${queue}.dead" drops its oldest messages when it is full, looked at or not`,
+      expect.stringMatching(/is a classic queue/),
+      `queue "${other}" has x-message-ttl: messages are removed after 5000 ms, handled or not`,
+      `queue "${other}.dead" is not durable: dead letters are lost when the server ends`,
+      `queue "${other}.dead" has x-message-ttl: messages are removed after 5000 ms, looked at or not`,
+    ])
+    recorder.stop()
+    await broker.close()
+  })
+
   test('made by others as we would have made it: nothing is told', async () => {
     const [exchange, queue] = [fresh('x'), freshQueue()]
     const declaring = brokerAt(url(), { exchange })
@@ -129,6 +189,131 @@ describeWith(['rabbitmq'], 'rabbitmq: what stands around a queue', () => {
       await session.close()
     }
     expect(await source.stats()).toMatchObject({ dead: 0 })
+    await broker.close()
+  })
+
+  /** As somebody else makes them: nothing is bound to the exchange of the dead letters. */
+  async function madeWithoutBinding(exchange: string, queue: string, letters = true): Promise<void> {
+    await plainly(url(), async (channel) => {
+      await channel.assertExchange(exchange, 'topic')
+      await channel.assertExchange(`${exchange}.dead`, 'direct')
+      if (letters) await channel.assertQueue(`${queue}.dead`)
+      for (const ms of [1000, 10_000, 60_000, 600_000]) await channel.assertQueue(`${queue}.retry.${ms}ms`)
+      const dead = { 'x-dead-letter-exchange': `${exchange}.dead`, 'x-dead-letter-routing-key': queue }
+      await channel.assertQueue(queue, { arguments: { 'x-queue-type': 'quorum', 'x-delivery-limit': 20, ...dead } })
+      await channel.bindQueue(queue, exchange, '#')
+    })
+  }
+
+  test.each<[string, boolean]>([
+    ['nobody can read', true],
+    ['its handler has failed', false],
+  ])(
+    'made by others without a binding for dead letters: a message that %s stays unacked, and the others are handled once',
+    async (_, unreadable) => {
+      const [exchange, queue] = [fresh('x'), freshQueue()]
+      await madeWithoutBinding(exchange, queue)
+      await plainly(url(), async (channel) => {
+        channel.publish(exchange, 'bad', Buffer.from('{}'), unreadable ? {} : { messageId: 'bad' })
+        await channel.waitForConfirms()
+      })
+      const recorder = recordTelemetry(['warning', 'flow.lost', 'message.dead'])
+      const broker = brokerAt(url(), { exchange, declare: false })
+      const source = broker.source({ queue })
+      const good = Array.from({ length: 40 }, () => message())
+      expect(kinds(await broker.publish(good, NEVER))).toEqual(good.map(() => 'ok'))
+      const seen: string[] = []
+      const each = ({ message: { id } }: { message: RawMessage }) => {
+        if (id === 'bad') throw new Error('always')
+        seen.push(id)
+      }
+      const flow = new Flow({ name: fresh(), from: source, step: { each }, ...QUICK, retry: { attempts: 1 } })
+      await flow.start()
+      await until('all others are handled', () => seen.length >= good.length)
+      await until('it says what is wrong', () => /no queue takes/.test(flow.status().reason ?? ''))
+      expect(seen.sort()).toEqual(good.map(({ id }) => id).sort())
+      expect(recorder.of('flow.lost')).toEqual([])
+      expect(recorder.of('message.dead')).toHaveLength(1)
+      const told = recorder.of('warning').filter(({ message: text }) => text.includes('nothing is bound to exchange'))
+      expect(told.map(({ message: text }) => text)).toEqual([expect.stringContaining(`bind queue "${queue}.dead"`)])
+      await plainly(url(), (channel) => channel.bindQueue(`${queue}.dead`, `${exchange}.dead`, queue))
+      await until('it is a dead letter', async () => (await source.stats()).dead === 1)
+      await until('it goes on', () => flow.status().state === 'running')
+      await flow.stop()
+      recorder.stop()
+      expect(await source.stats()).toMatchObject({ waiting: 0, dead: 1 })
+      await broker.close()
+    },
+  )
+
+  /** The same with the binding, and with room for one dead letter, which is there. */
+  async function madeFull(exchange: string, queue: string): Promise<void> {
+    await plainly(url(), (channel) =>
+      channel.assertQueue(`${queue}.dead`, { arguments: { 'x-max-length': 1, 'x-overflow': 'reject-publish' } }),
+    )
+    await plainly(url(), async (channel) => {
+      channel.sendToQueue(`${queue}.dead`, Buffer.from('{}'))
+      await channel.waitForConfirms()
+    })
+    await madeWithoutBinding(exchange, queue, false)
+    await plainly(url(), (channel) => channel.bindQueue(`${queue}.dead`, `${exchange}.dead`, queue))
+  }
+
+  test.each([
+    ['nothing is bound for', madeWithoutBinding],
+    ['a full queue refuses', madeFull],
+  ])('a dead letter that %s is sent again once in a second, however much is taken meanwhile', async (_, made) => {
+    const [exchange, queue] = [fresh('x'), freshQueue()]
+    await made(exchange, queue)
+    let sent = 0
+    const counting: AmqpClient = {
+      async connect(...given) {
+        const connection = await client.connect(...given)
+        const make = connection.createConfirmChannel.bind(connection)
+        connection.createConfirmChannel = async () => {
+          const channel = await make()
+          const publish = channel.publish.bind(channel)
+          channel.publish = (to, ...rest) => {
+            if (to === `${exchange}.dead`) sent++
+            return publish(to, ...rest)
+          }
+          return channel
+        }
+        return connection
+      },
+    }
+    const clock = new FakeClock()
+    const broker = brokerAt(url(), { exchange, declare: false, clock, client: counting })
+    const session = await broker.source({ queue }).open(NEVER)
+    const take = () => session.take({ count: 1, bytes: 1e6 }, NEVER)
+    const refused = () =>
+      take().then(
+        () => false,
+        () => true,
+      )
+    await plainly(url(), async (channel) => {
+      channel.publish(exchange, 'bad', Buffer.from('{}'))
+      await channel.waitForConfirms()
+    })
+    await until('it is no dead letter', refused)
+    expect(sent).toBe(1)
+    const good = Array.from({ length: 10 }, () => message())
+    expect(kinds(await broker.publish(good, NEVER))).toEqual(good.map(() => 'ok'))
+    let seen = 0
+    while (seen < good.length) seen += (await take()).length
+    // The pause of a flow whose take has failed would hold up what comes next.
+    const idle = take()
+    expect(kinds(await broker.publish([message()], NEVER))).toEqual(['ok'])
+    expect(await idle).toHaveLength(1)
+    expect(sent).toBe(1)
+    await clock.advance(1000)
+    expect(await refused(), 'it is told again').toBe(true)
+    expect(sent).toBe(2)
+    const waiting = take()
+    expect(kinds(await broker.publish([message()], NEVER))).toEqual(['ok'])
+    expect(await waiting).toHaveLength(1)
+    expect(sent).toBe(2)
+    await session.close()
     await broker.close()
   })
 
