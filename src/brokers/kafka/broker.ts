@@ -7,6 +7,7 @@ import {
   type OptionNames,
   oneOf,
   type RawMessage,
+  reportOnStderr,
   systemClock,
   WaybillError,
   wholeNumber,
@@ -123,6 +124,7 @@ export class KafkaBroker implements Stoppable {
     }
     this.#client = kafkaOf(where, client, { ...connection, timeout: this.#timeout })
     this.#sender = new Sender(this.#client, this.#timeout, this.#clock)
+    reportOnStderr()
   }
 
   publisher(options: KafkaPublisherOptions = {}): Publisher {
@@ -132,7 +134,7 @@ export class KafkaBroker implements Stoppable {
     const fixed = typeof topic === 'string' ? checkedTopic(`${where}: topic`, topic) : undefined
     const shape = shapeOf(where, options.create)
     if (shape !== undefined && fixed === undefined) {
-      throw new WaybillError('INVALID_OPTION', `${where}: create: says how to make one topic; give it as topic`)
+      throw new WaybillError('INVALID_OPTION', `${where}: create needs a fixed topic to create; give topic: 'orders'`)
     }
     const nameOf = typeof topic === 'function' ? topic : () => topic
     const wanted = fixed === undefined ? [] : [{ topic: fixed, ...(shape ?? { partitions: 1, replication: -1 }) }]
@@ -140,6 +142,7 @@ export class KafkaBroker implements Stoppable {
       name: this.name,
       sender: new Sender(this.#client, this.#timeout, this.#clock),
       topicOf: fixed === undefined ? (message) => named(where, message, nameOf(message)) : () => fixed,
+      fixed,
       keyOf: key,
       encode: encoderOf(this.#options.encode),
       batchBytes: wholeNumber(`${where}: batchBytes`, options.batchBytes ?? 900_000),
@@ -147,12 +150,7 @@ export class KafkaBroker implements Stoppable {
         if (wanted.length === 0) return
         await this.#withAdmin(async (admin) => {
           await needTopics(where, admin, wanted, shape !== undefined)
-          await warnOfTopics(
-            where,
-            admin,
-            wanted.map((one) => one.topic),
-            false,
-          )
+          await warnOfTopics(where, admin, [fixed!], false)
         })
       },
       withAdmin: (work) => this.#withAdmin(work),

@@ -44,16 +44,19 @@ export async function deadLettersOf(
 ): Promise<KafkaDeadLetter[]> {
   checkOptions('dead letters', options, { count: true })
   const count = wholeNumber('dead letters: count', options.count ?? 100)
-  const letters: KafkaDeadLetter[] = []
+  // By id: after a rebalance the topic is read from its beginning once more.
+  const letters = new Map<string, KafkaDeadLetter>()
   const settled = new Set<string>()
   for (const topic of new Set(settings.topics.map((one) => settings.letters(one)))) {
     await readAll(settings, topic, (place, record) => {
       const about = record.headers[SETTLED]
-      if (about !== undefined) settled.add(textOf(about))
-      else letters.push(deadLetter(settings, place, record))
+      if (about !== undefined) return void settled.add(textOf(about))
+      const letter = deadLetter(settings, place, record)
+      letters.set(letter.id, letter)
     })
   }
-  return letters.filter(({ id, group }) => group === settings.group && !settled.has(id)).slice(0, count)
+  const all = [...letters.values()]
+  return all.filter(({ id, group }) => group === settings.group && !settled.has(id)).slice(0, count)
 }
 
 function deadLetter({ decode }: GroupSettings, place: KafkaPlace, record: KafkaRecord): KafkaDeadLetter {

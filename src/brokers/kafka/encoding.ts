@@ -1,4 +1,5 @@
-import { contentMode, fromBinary, fromStructured, toBinary } from '../../cloudevents/index.ts'
+import { toUnambiguous } from '../../cloudevents/binary.ts'
+import { contentMode, fromBinary, fromStructured } from '../../cloudevents/index.ts'
 import { sameBytes } from '../../core/data.ts'
 import { describe, isJsonType, type RawMessage, WaybillError } from '../../core/index.ts'
 import type { KafkaHeader, KafkaHeaders, KafkaRecord, OutgoingRecord } from '../../drivers/kafka/kafka.ts'
@@ -27,7 +28,7 @@ export type Encoder = (message: RawMessage, topic: string, key: string | undefin
 export function encoderOf(custom: KafkaEncode | undefined): Encoder {
   if (custom === undefined) {
     return (message, topic, key) => {
-      const { headers, body } = toBinary(message, 'ce_')
+      const { headers, body } = toUnambiguous(message, 'ce_')
       return { topic, key: key === undefined ? null : Buffer.from(key), value: bytesOf(body), headers }
     }
   }
@@ -49,7 +50,7 @@ function checkHeader(message: RawMessage, name: string, header: KafkaHeaders[str
 }
 
 function refused(message: RawMessage, what: string): WaybillError {
-  return new WaybillError('NOT_SERIALISABLE', `${message}: its encoder gave ${what}`)
+  return new WaybillError('NOT_SERIALISABLE', `${message}: encode returned ${what}`)
 }
 
 /** Never null: to a compacted topic that is a deletion. */
@@ -66,7 +67,11 @@ export function decoderOf(custom: KafkaDecode | undefined): Decoder {
   let last = contentOf('')
   return ({ headers, value }) => {
     const type = headers['content-type']
-    if (type === undefined) return fromBinary(headers, textIfPossible(value), 'ce_')
+    if (type === undefined) {
+      const attribute = headers['ce_datacontenttype']
+      const json = attribute === undefined || isJsonType(textOf(attribute))
+      return fromBinary(headers, json ? textIfPossible(value) : value, 'ce_')
+    }
     const same = type instanceof Uint8Array && sameBytes(type, last.bytes)
     if (!same) last = contentOf(textOf(type))
     if (last.mode === 'structured') return fromStructured(value ?? '')

@@ -44,6 +44,12 @@ export class Generation {
     return waiting
   }
 
+  get waitingBytes(): number {
+    let bytes = 0
+    for (const partition of this.partitions.values()) bytes += partition.waitingBytes
+    return bytes
+  }
+
   /** By turns from every partition, in order from each. At least one, if there is one that anybody could handle. */
   give(count: number, bytes: number): KafkaDelivery[] {
     const given: KafkaDelivery[] = []

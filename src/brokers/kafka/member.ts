@@ -46,6 +46,9 @@ export interface GroupSettings {
   readonly clock: Clock
 }
 
+/** So many bytes are kept ready before reading pauses, and what one fetch brings beyond. */
+const BUFFER_BYTES = 16 * 1024 * 1024
+
 /** Notes beside committed offsets, for whoever has the partition next. */
 export const CLOSED = 'waybill closed'
 const OPEN = 'waybill open'
@@ -118,6 +121,7 @@ export class GroupMember implements ConsumerEvents {
     return this.generation !== undefined && this.#lease.live
   }
 
+  /** Those that it has, or left without a word. */
   get partitions(): ReadonlySet<string> {
     return this.generation === undefined ? this.#wereOurs : new Set(this.generation.partitions.keys())
   }
@@ -194,7 +198,7 @@ export class GroupMember implements ConsumerEvents {
     partition.position = batch.next
     await this.balance(partition)
     this.wake()
-    await this.#beat(() => this.generation === generation && generation.waiting >= this.#settings.buffer)
+    await this.#beat(() => this.generation === generation && this.#isFull(generation))
     return this.generation === generation
   }
 
@@ -215,6 +219,10 @@ export class GroupMember implements ConsumerEvents {
     return true
   }
 
+  #isFull(generation: Generation): boolean {
+    return generation.waiting >= this.#settings.buffer || generation.waitingBytes >= BUFFER_BYTES
+  }
+
   /** A partition whose oldest record is not done for long is not read for ever. */
   async balance(partition: AssignedPartition): Promise<void> {
     const { ahead } = this.#settings
@@ -230,12 +238,26 @@ export class GroupMember implements ConsumerEvents {
     }
   }
 
+  /** There is room again. What is passed over, or nobody can read, is done without being settled. */
+  async readOn(): Promise<void> {
+    for (const partition of this.generation?.partitions.values() ?? [])
+      if (partition.paused) await this.balance(partition)
+    this.wake()
+  }
+
   /** Leaves the group, with a word for whoever comes next. */
   async close(): Promise<void> {
     if (this.#closing) return
     this.#closing = true
     const generation = this.generation
-    if (generation !== undefined && this.end === undefined) await generation.commitClosed().catch(() => {})
+    if (generation !== undefined && this.end === undefined) {
+      const heard = await generation.commitClosed().then(
+        () => true,
+        () => false,
+      )
+      // Whatever is unsettled there from now on is another's.
+      if (heard && this.generation === generation) this.#wereOurs = new Set()
+    }
     this.ended(new WaybillError('CLOSED', 'the consumer has left its group'))
     await this.#leave()
   }

@@ -1,3 +1,4 @@
+import { Fifo } from '../../core/fifo.ts'
 import type { RawMessage } from '../../core/index.ts'
 import type { KafkaPlace, KafkaRecord } from '../../drivers/kafka/kafka.ts'
 import type { Delivery } from '../../flow/index.ts'
@@ -51,14 +52,14 @@ export class AssignedPartition implements KafkaPlace {
   paused = false
   /** Where reading went on although it should not have, last time. */
   strayed: number | undefined
-  /** Read and not handed out, by offset; those before `#next` are. */
-  #waiting: KafkaRecord[] = []
+  /** Of keys and values that wait. */
+  waitingBytes = 0
+  /** Read and not handed out, by offset. */
+  readonly #waiting = new Fifo<KafkaRecord>()
   /** Those of them that were handed out before, by offset. */
   readonly #returned = new Map<number, KafkaDelivery>()
-  #next = 0
-  /** Read and not in the finished prefix, by offset; those before `#head` are. */
-  #order: number[] = []
-  #head = 0
+  /** The offsets that were read, from the first that is not done. */
+  readonly #order = new Fifo<number>()
   readonly #done = new Set<number>()
 
   constructor({ topic, partition }: KafkaPlace, committed: number) {
@@ -70,38 +71,41 @@ export class AssignedPartition implements KafkaPlace {
   }
 
   get waiting(): number {
-    return this.#waiting.length - this.#next
+    return this.#waiting.size
   }
 
   /** How many were read beyond the first that is not done. */
   get ahead(): number {
-    return this.#order.length - this.#head
+    return this.#order.size
   }
 
   /** Up to here all is done. */
   get finished(): number {
-    return this.#order[this.#head] ?? this.position
+    return this.#order.peek() ?? this.position
   }
 
   offer(record: KafkaRecord): void {
     this.#order.push(record.offset)
     this.#waiting.push(record)
+    this.waitingBytes += bytesOf(record)
   }
 
   take(): KafkaRecord | undefined {
-    const record = this.#waiting[this.#next]
-    if (record === undefined) return undefined
-    this.#next++
-    if (this.#next > 256 && this.#next * 2 > this.#waiting.length) this.#compact()
+    const record = this.#waiting.shift()
+    if (record !== undefined) this.waitingBytes -= bytesOf(record)
     return record
   }
 
   /** At its old place: what is given back goes before what has not been handed out. */
   giveBack(delivery: KafkaDelivery): void {
-    this.#compact()
     const { offset } = delivery.record
-    const at = this.#waiting.findIndex((record) => record.offset > offset)
-    this.#waiting.splice(at < 0 ? this.#waiting.length : at, 0, delivery.record)
+    let place = 0
+    for (const record of this.#waiting) {
+      if (record.offset > offset) break
+      place++
+    }
+    this.#waiting.insert(place, [delivery.record])
+    this.waitingBytes += bytesOf(delivery.record)
     this.#returned.set(offset, delivery)
   }
 
@@ -115,21 +119,16 @@ export class AssignedPartition implements KafkaPlace {
 
   done(offset: number): void {
     if (offset < this.finished) return
-    if (offset === this.#order[this.#head]) this.#head++
+    if (offset === this.#order.peek()) this.#order.shift()
     else this.#done.add(offset)
     if (this.alone?.offset === offset) {
       this.alone = undefined
       this.dirty = true
     }
-    while (this.#done.size > 0 && this.#done.delete(this.#order[this.#head]!)) this.#head++
-    if (this.#head > 1024 && this.#head * 2 > this.#order.length) {
-      this.#order = this.#order.slice(this.#head)
-      this.#head = 0
-    }
+    while (this.#done.size > 0 && this.#done.delete(this.finished)) this.#order.shift()
   }
+}
 
-  #compact(): void {
-    this.#waiting = this.#waiting.slice(this.#next)
-    this.#next = 0
-  }
+function bytesOf({ key, value }: KafkaRecord): number {
+  return (key?.length ?? 0) + (value?.length ?? 0)
 }

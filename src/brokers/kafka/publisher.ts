@@ -1,9 +1,16 @@
 import { encodeData, type RawMessage, startError, Unavailable, WaybillError } from '../../core/index.ts'
-import { isOwnFault, isRefusal, type KafkaAdmin, type OutgoingRecord, refusal } from '../../drivers/kafka/kafka.ts'
+import {
+  isLeaderless,
+  isOwnFault,
+  isRefusal,
+  type KafkaAdmin,
+  type OutgoingRecord,
+  refusal,
+} from '../../drivers/kafka/kafka.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
 import { type Encoder, sizeOf } from './encoding.ts'
 import type { Sender } from './sender.ts'
-import { REFUSED_LOGIN } from './setup.ts'
+import { REFUSED_LOGIN, warnOfTopics } from './setup.ts'
 
 /** One request holds at most so many: kafkajs sorts them in quadratic time. */
 const AT_ONCE = 1000
@@ -16,6 +23,8 @@ export interface PublisherSettings {
   readonly sender: Sender
   /** Throws for a name that no topic can have. */
   readonly topicOf: (message: RawMessage) => string
+  /** The one topic for all, where there is one: what is wrong with it is no message's fault. */
+  readonly fixed: string | undefined
   readonly keyOf: (message: RawMessage) => string | undefined
   readonly encode: Encoder
   /** How many bytes one request may hold; a larger message goes alone. */
@@ -67,7 +76,8 @@ export class KafkaPublisher implements Publisher {
   async start(): Promise<void> {
     try {
       await this.#prepare()
-      await this.#settings.sender.start()
+      const { sender, fixed } = this.#settings
+      await sender.start(fixed === undefined ? [] : [fixed])
     } catch (error) {
       throw startError(error, REFUSED_LOGIN)
     }
@@ -151,29 +161,35 @@ export class KafkaPublisher implements Publisher {
       for (const { call, at, key } of known) answer(call, at, key, OK)
     } catch (error) {
       const open = items.filter(({ call, at }) => call.outcomes[at] === undefined)
-      if (open.length < 2 || !isOwnFault(error)) return this.#failed(open, error)
-      // It is one of them, and halves find it. Whatever of the others has arrived comes twice.
-      const half = open.length >> 1
-      await this.#send(open.slice(0, half))
-      await this.#send(open.slice(half))
+      const parts = partsOf(open, error)
+      if (parts.length < 2) return this.#failed(open, error)
+      // Whatever of the others has arrived comes twice.
+      for (const part of parts) await this.#send(part)
     }
   }
 
   #failed(items: readonly Item[], error: unknown): void {
+    const ofTopic = isOfTopic(error) && this.#settings.fixed === undefined
     if (isRefusal(error, 'UNKNOWN_TOPIC')) for (const { record } of items) this.#known.delete(record.topic)
     for (const item of items) {
       if (isRefusal(error, 'MESSAGE_TOO_LARGE')) refuse(item, 'rejected', tooLarge(item, error))
       else if (isOwnFault(error)) refuse(item, 'rejected', error)
-      else refuse(item, isRefusal(error, 'UNKNOWN_TOPIC') || isRefusal(error, 'NOT_ALLOWED') ? 'failed' : 'down', error)
+      else refuse(item, ofTopic && !isLeaderless(error) ? 'failed' : 'down', error)
     }
-    // The trouble of the server is that of all who wait for it.
-    if (error instanceof Unavailable) for (const item of this.#queue.splice(0)) refuse(item, 'down', error)
+    // The trouble of the server is that of all who wait for it; that of one topic is not.
+    if (!(error instanceof Unavailable) || ofTopic) return
+    for (const { call, at, key } of this.#queue.splice(0)) answer(call, at, key, { kind: 'down', error, untried: true })
   }
 
   async #withKnownTopics(chunk: readonly Item[]): Promise<readonly Item[]> {
     const unseen = [...new Set(chunk.map(({ record }) => record.topic))].filter((topic) => !this.#known.has(topic))
     if (unseen.length === 0) return chunk
-    const found = await this.#settings.withAdmin((admin) => admin.partitions(unseen))
+    const { name, withAdmin, fixed } = this.#settings
+    const found = await withAdmin(async (admin) => {
+      const there = await admin.partitions(unseen)
+      await warnOfTopics(`publisher ${name}`, admin, [...there.keys()], false)
+      return there
+    })
     for (const topic of found.keys()) this.#known.add(topic)
     if (found.size === unseen.length) return chunk
     const here = chunk.filter(({ record }) => this.#known.has(record.topic))
@@ -181,10 +197,26 @@ export class KafkaPublisher implements Publisher {
       if (this.#known.has(item.record.topic)) continue
       const { topic } = item.record
       const message = `${item.message}: there is no topic ${JSON.stringify(topic)}; create it, or publish to another`
-      refuse(item, 'failed', refusal('UNKNOWN_TOPIC', message))
+      refuse(item, fixed === undefined ? 'failed' : 'down', refusal('UNKNOWN_TOPIC', message))
     }
     return here
   }
+}
+
+/** An error of one topic, or of one record, is not that of the others: they are sent without it. Halves find the record. */
+function partsOf(items: readonly Item[], error: unknown): readonly (readonly Item[])[] {
+  if (isOfTopic(error)) {
+    const topics = new Set(items.map(({ record }) => record.topic))
+    return [...topics].map((topic) => items.filter(({ record }) => record.topic === topic))
+  }
+  if (items.length < 2 || !isOwnFault(error)) return [items]
+  const half = items.length >> 1
+  return [items.slice(0, half), items.slice(half)]
+}
+
+/** There is no such topic, this user may not use it, or one of its partitions has no leader. */
+function isOfTopic(error: unknown): boolean {
+  return isRefusal(error, 'UNKNOWN_TOPIC') || isRefusal(error, 'NOT_ALLOWED') || isLeaderless(error)
 }
 
 function withResolver(): { promise: Promise<void>; resolve: () => void } {

@@ -21,9 +21,9 @@ export class Sender {
     this.#clock = clock
   }
 
-  /** Connects early. */
-  async start(): Promise<void> {
-    const producer = this.#connected()
+  /** Connects early, for these topics. */
+  async start(topics: readonly string[]): Promise<void> {
+    const producer = this.#connected(topics)
     try {
       await this.#within(producer)
     } catch (error) {
@@ -49,7 +49,7 @@ export class Sender {
 
   async #send(records: readonly OutgoingRecord[]): Promise<void> {
     if (this.#closed) throw new Unavailable('the publisher is closed')
-    const producer = this.#connected()
+    const producer = this.#connected(records.map(({ topic }) => topic))
     try {
       await this.#within(producer.then((connected) => connected.send(records)))
     } catch (error) {
@@ -58,9 +58,9 @@ export class Sender {
     }
   }
 
-  #connected(): Promise<KafkaProducer> {
+  #connected(topics: readonly string[]): Promise<KafkaProducer> {
     const partitionOf = this.#partitionOf
-    this.#producer ??= this.#client.producer({ partitionOf, timeout: this.#timeout })
+    this.#producer ??= this.#client.producer({ partitionOf, timeout: this.#timeout, topics: [...new Set(topics)] })
     return this.#producer
   }
 
@@ -92,7 +92,7 @@ export function partitioner(): (record: OutgoingRecord, partitions: number) => n
 const M = 0x5bd1e995
 
 /** As in org.apache.kafka.common.utils.Utils. */
-export function murmur2(data: Uint8Array): number {
+function murmur2(data: Uint8Array): number {
   const { length } = data
   const whole = length & ~3
   let h = 0x9747b28c ^ length

@@ -7,6 +7,9 @@ import type { Generation } from './generation.ts'
 import type { GroupMember, GroupSettings, MemberListener } from './member.ts'
 import type { AssignedPartition, BadRecord, KafkaDelivery } from './partition.ts'
 
+/** How often dead letters that cannot be written are tried again, in milliseconds. */
+const LETTERS_EVERY = 1000
+
 /**
  * The work of one member in one generation. A rebalance ends it, unless nothing is unsettled: then there is nothing that
  * could count in the wrong one, and it goes on in the next.
@@ -25,6 +28,8 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
   #deadLettering: Promise<void> | undefined
   /** Why dead letters cannot be written at present. */
   #trouble: unknown
+  /** A take has rejected with that, and none has returned since. */
+  #reported = false
 
   constructor(
     settings: GroupSettings,
@@ -53,17 +58,32 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
     if (this.#over || signal.aborted || generation === undefined) return []
     let given: KafkaDelivery[]
     do {
-      await this.#bury(generation)
+      await this.#putBadAside(generation)
       if (this.#over || signal.aborted || generation !== this.#member.generation) return []
       given = generation.give(count, bytes)
-      if (given.length === 0 && this.#trouble !== undefined) throw this.#trouble
+      if (given.length === 0 && this.#trouble !== undefined) await this.#troubled(generation, signal)
     } while (given.length === 0 && generation.bad.length > 0)
+    this.#reported = false
     this.#out += given.length
-    await this.#bury(generation)
-    if (given.length > 0) this.#member.wake()
+    await this.#putBadAside(generation)
+    await this.#member.readOn()
     // There is time to say what is done; and what nobody was given, because it was for others, is over too.
-    else await this.#commits.now()
+    if (given.length === 0) await this.#commits.now()
     return given
+  }
+
+  /**
+   * Nothing is left but what no dead letter can be written for. A take rejects with that once, and the next ones wait here:
+   * in the pause after a failed take nobody would look at what comes meanwhile.
+   */
+  async #troubled(generation: Generation, signal: AbortSignal): Promise<void> {
+    if (!this.#reported) {
+      this.#reported = true
+      throw this.#trouble
+    }
+    // What was passed over in other partitions has made room there.
+    await this.#member.readOn()
+    if (generation.waiting === 0) await this.#wakeup.pause(LETTERS_EVERY, signal)
   }
 
   async wait(ms: number, signal: AbortSignal): Promise<void> {
@@ -187,26 +207,31 @@ export class KafkaSession implements Session<KafkaDelivery>, MemberListener {
 
   /**
    * What nobody can handle goes to the dead letters, since nothing can be committed past it. Where these cannot be written
-   * the others are handled meanwhile, as far as it is read ahead; when there are none, a take rejects with the reason.
+   * the others are handled meanwhile, as far as it is read ahead.
    */
-  async #bury(generation: Generation): Promise<void> {
-    if (generation.bad.length === 0) return
+  async #putBadAside(generation: Generation): Promise<void> {
+    if (generation.bad.length === 0) {
+      // They are written, or another member has them since a rebalance.
+      this.#trouble = undefined
+      return
+    }
     const before = this.#trouble
     const writing = this.#deadLetter(generation).then(
       () => {
         this.#trouble = undefined
+        this.wake()
       },
       (error: unknown) => {
         if (this.#trouble === undefined && !(error instanceof Unavailable)) this.#publishTrouble(error)
         this.#trouble = error
       },
     )
-    if (before === undefined || generation.waiting === 0) await writing
+    if (before === undefined || (generation.waiting === 0 && !this.#reported)) await writing
   }
 
   #publishTrouble(error: unknown): void {
     const { where } = this.#settings
-    const message = `dead letters cannot be written, and nothing is committed past what nobody can read: ${errorSummary(error)}`
+    const message = `dead letters cannot be written, so nothing is committed past a record that cannot be decoded: ${errorSummary(error)}`
     telemetry.warning.publish({ where, message })
   }
 

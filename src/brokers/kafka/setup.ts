@@ -47,6 +47,11 @@ export function dangersOf({ topic, replication, settings }: KeptTopic, letters: 
       `topic ${topic} has min.insync.replicas 1: what one broker alone has acknowledged is lost with it; set 2`,
     )
   }
+  if (settings['unclean.leader.election.enable'] === 'true') {
+    dangers.push(
+      `topic ${topic} has unclean.leader.election.enable true: a broker that was behind may lead, and what it had not is lost`,
+    )
+  }
   if (policy.includes('compact')) {
     const lost = letters ? 'dead letters that nobody has looked at' : 'events that a group has not handled yet'
     dangers.push(`topic ${topic} is compacted: of records with one key only the last is kept, so ${lost} are removed`)

@@ -24,7 +24,7 @@ export class KafkaSource implements Source<KafkaDelivery> {
   readonly #settings: GroupSettings
   /** Members that wait for their next session, and how to end that. */
   readonly #idle = new Map<GroupMember, AbortController>()
-  /** Partitions of a member that has ended: whatever is unsettled there, it was no crash. */
+  /** Partitions that a member left without a word: whatever is unsettled there, it was no crash. */
   #wereOurs: ReadonlySet<string> = new Set()
 
   constructor(name: string, settings: GroupSettings) {
@@ -43,12 +43,11 @@ export class KafkaSource implements Source<KafkaDelivery> {
     try {
       await member.ready(signal)
     } catch (error) {
-      this.#wereOurs = member.partitions
-      await member.close()
+      await this.#close(member)
       throw error
     }
     if (signal.aborted) {
-      await member.close()
+      await this.#close(member)
       throw new Unavailable('stopped while waiting for partitions')
     }
     return new KafkaSession(this.#settings, member, (ended, lost) => this.#onEnd(ended, lost, signal))
@@ -107,8 +106,8 @@ export class KafkaSource implements Source<KafkaDelivery> {
   }
 
   async #onEnd(member: GroupMember, lost: boolean, signal: AbortSignal): Promise<void> {
+    if (!lost || member.end !== undefined || signal.aborted) return await this.#close(member)
     this.#wereOurs = member.partitions
-    if (!lost || member.end !== undefined || signal.aborted) return await member.close()
     const waiting = new AbortController()
     this.#idle.set(member, waiting)
     void this.#keepAlive(member, waiting, signal)
@@ -119,7 +118,14 @@ export class KafkaSource implements Source<KafkaDelivery> {
     const forget = onAbort(stopped, () => waiting.abort())
     await this.#settings.clock.sleep(KEEP_ALIVE, waiting.signal)
     forget()
-    if (this.#idle.delete(member)) await member.close()
+    if (this.#idle.delete(member)) await this.#close(member)
+  }
+
+  async #close(member: GroupMember): Promise<void> {
+    const left = member.partitions
+    this.#wereOurs = left
+    await member.close()
+    if (this.#wereOurs === left) this.#wereOurs = member.partitions
   }
 }
 

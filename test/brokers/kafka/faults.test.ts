@@ -4,6 +4,7 @@ import type { KafkaBroker } from '../../../src/brokers/kafka/index.ts'
 import { systemClock } from '../../../src/core/index.ts'
 import { DONE, Flow, RELEASE } from '../../../src/flow/index.ts'
 import { recordTelemetry, runScript } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { bare, fresh, message, NEVER, onServer, QUICK, receive, until } from './support.ts'
@@ -14,7 +15,8 @@ const outage = { min: 20, max: 100 }
 describeWith(['kafka'], 'kafka under faults', () => {
   let broker: KafkaBroker
   const url = () => service('kafka').url
-  const script = (...args: string[]) => runScript({ script: new URL('./consumer-script.ts', import.meta.url), args })
+  const script = (...args: string[]) =>
+    runScript({ script: bundled(new URL('./consumer-script.ts', import.meta.url)), args })
   const lagOf = async (topic: string, group: string) =>
     (await broker.source({ topic, group }).stats()).reduce((sum, { lag }) => sum + lag, 0)
 
@@ -55,6 +57,22 @@ describeWith(['kafka'], 'kafka under faults', () => {
     await publisher.close!()
   })
 
+  test('one that said goodbye and comes again knows of the crash of whom it left its partitions to', async () => {
+    const { topic, group, publisher } = await prepared()
+    const source = broker.source({ topic, group, ...QUICK })
+    await (await source.open(NEVER)).close()
+    const victim = script(url(), topic, group, '60000')
+    await victim.line('ready')
+    await publisher.publish([message()], NEVER)
+    await victim.line('begin')
+    victim.kill()
+    await victim.finished
+    const again = await source.open(NEVER)
+    expect(again.afterCrash).toBe(true)
+    await again.close()
+    await publisher.close!()
+  })
+
   test('a process that slept past its session settles nothing, and handles nothing old when it wakes', async () => {
     const { topic, group, publisher } = await prepared(1)
     const zombie = script(url(), topic, group, '300')
@@ -85,10 +103,10 @@ describeWith(['kafka'], 'kafka under faults', () => {
     await publisher.publish(sent, NEVER)
     const telemetry = recordTelemetry(['flow.lost'])
     let [runs, resumed] = [0, false]
-    const from = broker.source({ topic, group, ...QUICK, session: '800ms', ahead: 20 })
+    const from = broker.source({ topic, group, ...QUICK, session: '3s', ahead: 20 })
     const each = async () => {
       runs++
-      if (!resumed) await systemClock.sleep(2500)
+      if (!resumed) await systemClock.sleep(7000)
       resumed = true
     }
     const flow = new Flow({
@@ -269,7 +287,7 @@ describeWith(['kafka'], 'kafka under faults', () => {
       telemetry.of('flow.open_failed').some(({ error }) => /there is no topic/.test(String(error))),
     )
     const [outcome] = await publisher.publish([during], NEVER)
-    expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'UNKNOWN_TOPIC' } })
+    expect(outcome, 'it is the topic of all').toMatchObject({ kind: 'down', error: { code: 'UNKNOWN_TOPIC' } })
     await admin.createTopics({ topics: [{ topic, numPartitions: 2 }] })
     await until('publishing goes on', async () => (await publisher.publish([after], NEVER))[0]!.kind === 'ok')
     await until('and handling', () => seen.includes(after.id))

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { runScript } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { killTests, LONG } from '../kills.ts'
 import { fresh, message, NEVER, onServer, QUICK, until } from './support.ts'
@@ -31,7 +32,7 @@ describeWith(['kafka', 'postgres'], 'kafka: processes are killed', () => {
   test('a message that kills whoever touches it becomes a dead letter, and the others are handled', LONG, async () => {
     const to = await place()
     const { url, topic, group } = to.job
-    const script = new URL('./consumer-script.ts', import.meta.url)
+    const script = bundled(new URL('./consumer-script.ts', import.meta.url))
     const sent = Array.from({ length: 30 }, (_, n) => message('{}', { id: `n${n}`, key: 'k' }))
     await to.publish(sent, NEVER)
     const settled = async () => (await to.waiting()) === 0

@@ -37,9 +37,23 @@ export async function kafkaBehindProxy(): Promise<{ server: Server; proxy: Fault
 
 /** A server that lets in one user, on a listener of its own; returns the URL of that. */
 export async function kafkaWithPassword(user: string, password: string): Promise<string> {
+  return (await kafkaWithUsers(user, password)).url
+}
+
+/** The same, where rights are checked; whoever comes to `open` needs no password, and may do everything. */
+export async function kafkaWithRights(user: string, password: string): Promise<{ url: string; open: string }> {
+  return await kafkaWithUsers(user, password, {
+    'authorizer.class.name': 'org.apache.kafka.metadata.authorizer.StandardAuthorizer',
+    'super.users': 'User:ANONYMOUS',
+    'allow.everyone.if.no.acl.found': 'true',
+  })
+}
+
+async function kafkaWithUsers(user: string, password: string, settings: Record<string, string> = {}) {
   const [plain, controller, listen] = [await freePort(), await freePort(), await freePort()]
   const module = 'org.apache.kafka.common.security.plain.PlainLoginModule'
-  await privateKafka({
+  const { url: open } = await privateKafka({
+    ...settings,
     port: String(plain),
     controller: String(controller),
     listeners: `PLAINTEXT://127.0.0.1:${plain},CONTROLLER://127.0.0.1:${controller},SASL://127.0.0.1:${listen}`,
@@ -48,7 +62,7 @@ export async function kafkaWithPassword(user: string, password: string): Promise
     'sasl.enabled.mechanisms': 'PLAIN',
     'listener.name.sasl.plain.sasl.jaas.config': `${module} required username="${user}" password="${password}" user_${user}="${password}";`,
   })
-  return `kafka://127.0.0.1:${listen}`
+  return { url: `kafka://127.0.0.1:${listen}`, open }
 }
 
 /** Three brokers, the first of which is the controller: the others may be killed. */

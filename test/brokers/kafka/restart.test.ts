@@ -1,7 +1,8 @@
+import type kafkajs from 'kafkajs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import * as control from '../../../scripts/services/server.ts'
 import type { Server } from '../../../scripts/services/types.ts'
-import type { KafkaBroker } from '../../../src/brokers/kafka/index.ts'
+import { type KafkaBroker, kafka } from '../../../src/brokers/kafka/index.ts'
 import { systemClock } from '../../../src/core/index.ts'
 import { Flow } from '../../../src/flow/index.ts'
 import { type FaultProxy, recordTelemetry } from '../../../src/testing/index.ts'
@@ -69,6 +70,35 @@ describeWith(['kafka'], 'kafka when server and network fail', () => {
     const ids = await idsIn(topic)
     for (const { id } of others) expect(ids).toContain(id)
     await publisher.close!()
+  })
+
+  test.each<[string, (inner: kafkajs.Admin, given: Parameters<kafkajs.Admin['createTopics']>[0]) => Promise<boolean>]>([
+    [
+      'the connection is cut',
+      async (inner, given) => {
+        await proxy!.refuse()
+        return await inner.createTopics(given).finally(() => proxy!.restore())
+      },
+    ],
+    [
+      'the controller moves',
+      async () => {
+        throw Object.assign(new Error('errors'), {
+          errors: [Object.assign(new Error('moved'), { type: 'NOT_CONTROLLER' })],
+        })
+      },
+    ],
+  ])('%s while a topic is made: an outage, which no start ends with, and no refusal', async (_, createTopics) => {
+    const client = bare(url!)
+    const admin = client.admin.bind(client)
+    client.admin = (config) => {
+      const inner = admin(config)
+      return { ...inner, createTopics: (given) => createTopics(inner, given) }
+    }
+    const mine = kafka({ client })
+    const publisher = mine.publisher({ topic: fresh(), create: { partitions: 1, replication: 1 } })
+    await expect(publisher.start!()).rejects.toMatchObject({ code: 'UNAVAILABLE', message: /could not be created/ })
+    await mine.close()
   })
 
   test('the connection of a consumer is cut: nothing is lost, and it was no crash', async () => {
