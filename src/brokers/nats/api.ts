@@ -1,5 +1,5 @@
 import { WaybillError } from '../../core/index.ts'
-import type { NatsLink } from '../../drivers/nats/link.ts'
+import type { NatsLink, NatsRequest } from '../../drivers/nats/link.ts'
 import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats/nats.ts'
 
 /** A stream's configuration as JetStream has it; times are nanoseconds. Only what we look at. */
@@ -9,6 +9,7 @@ export interface StreamConfig {
   readonly storage?: string
   readonly retention?: string
   readonly discard?: string
+  readonly discard_new_per_subject?: boolean
   readonly num_replicas?: number
   readonly max_age?: number
   readonly max_msgs?: number
@@ -18,6 +19,9 @@ export interface StreamConfig {
   readonly duplicate_window?: number
   readonly allow_direct?: boolean
   readonly no_ack?: boolean
+  readonly sealed?: boolean
+  readonly deny_delete?: boolean
+  readonly deny_purge?: boolean
   readonly mirror?: unknown
 }
 
@@ -28,6 +32,7 @@ export interface StreamInfo {
   readonly state: {
     readonly messages: number
     readonly last_seq?: number
+    readonly consumer_count?: number
     readonly subjects?: Readonly<Record<string, number>>
   }
 }
@@ -44,6 +49,13 @@ export interface ConsumerConfig {
   readonly max_ack_pending?: number
   readonly filter_subject?: string
   readonly filter_subjects?: readonly string[]
+  readonly headers_only?: boolean
+  /** After so many nanoseconds without a reader the server deletes it. */
+  readonly inactive_threshold?: number
+  /** What one request may ask for. */
+  readonly max_batch?: number
+  readonly max_bytes?: number
+  readonly max_expires?: number
 }
 
 export interface ConsumerInfo {
@@ -67,6 +79,10 @@ export const NO_CONSUMER = 10014
 export const NO_MESSAGE = 10037
 /** A message is larger than the stream takes, and will always be. */
 export const TOO_LARGE = 10054
+/** Its headers are larger than any stream takes. */
+export const HEADERS_TOO_LARGE = 10097
+/** So many bytes of headers any stream takes. */
+export const HEADER_BYTES = 65_535
 
 /** Requests of JetStream's own protocol: JSON on subjects below `$JS.API`. */
 export class JetStreamApi {
@@ -110,6 +126,29 @@ export class JetStreamApi {
     }
   }
 
+  /**
+   * Publishes to a stream, all at once. For each: `undefined` when it is stored there, JetStream's refusal, or why nobody
+   * has said so. Where somebody responds who is not JetStream, and nobody else does, it is `NoResponders` with `foreign`.
+   */
+  async store(
+    stream: string,
+    messages: readonly NatsRequest[],
+    signal?: AbortSignal,
+  ): Promise<readonly (Error | undefined)[]> {
+    const acks: ('stored' | 'foreign' | JetStreamError | undefined)[] = new Array(messages.length)
+    const replies = await this.link.askAll(messages, undefined, signal, (reply, at) => {
+      const ack = ackOf(stream, reply)
+      acks[at] = ack ?? 'foreign'
+      return ack !== undefined
+    })
+    return replies.map((reply, at) => {
+      const ack = acks[at]
+      if (ack === 'foreign') return new NoResponders(messages[at]!.subject, true)
+      if (reply instanceof Error) return reply
+      return ack === 'stored' ? undefined : ack
+    })
+  }
+
   async stream(name: string, subjects?: string): Promise<StreamInfo | undefined> {
     return await this.find(`STREAM.INFO.${name}`, subjects === undefined ? undefined : { subjects_filter: subjects })
   }
@@ -143,23 +182,38 @@ export class JetStreamApi {
   }
 }
 
-/** Whether this is JetStream's answer to a publish: stored in that stream, or refused. Others may answer on a subject. */
-export function isAckOf(stream: string, { data }: NatsMessage): boolean {
+/**
+ * What JetStream says to a message that was published: `stored` in that stream, or its refusal. `undefined`: it is not
+ * JetStream that responds, for anybody may listen on a subject and do so.
+ */
+function ackOf(stream: string, message: NatsMessage): 'stored' | JetStreamError | undefined {
   try {
-    const text = Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString()
-    const { stream: named, seq, error } = JSON.parse(text) as { stream?: unknown; seq?: unknown; error?: unknown }
-    if (typeof error === 'object' && error !== null) return 'code' in error
-    return named === stream && typeof seq === 'number' && seq > 0
+    const { stream: named, seq, error } = bodyOf(message) as { stream?: unknown; seq?: unknown; error?: unknown }
+    if (error === undefined) return named === stream && typeof seq === 'number' && seq > 0 ? 'stored' : undefined
+    const refused = error as Refusal | null
+    return typeof refused?.err_code === 'number' ? refusalOf(refused) : undefined
   } catch {
-    return false
+    return undefined
   }
 }
 
 /** The reply of JetStream, or its refusal as an error. */
-export function parsed<T>({ data }: NatsMessage): T {
-  const text = Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString()
-  const body = JSON.parse(text) as T & { error?: { code?: number; err_code?: number; description?: string } }
-  const { error } = body
-  if (error !== undefined) throw new JetStreamError(error.err_code ?? error.code ?? 0, error.description ?? 'refused')
+export function parsed<T>(message: NatsMessage): T {
+  const body = bodyOf(message) as T & { error?: Refusal }
+  if (body.error !== undefined) throw refusalOf(body.error)
   return body
+}
+
+interface Refusal {
+  readonly code?: number
+  readonly err_code?: number
+  readonly description?: string
+}
+
+function refusalOf({ code, err_code, description }: Refusal): JetStreamError {
+  return new JetStreamError(err_code ?? code ?? 0, description ?? 'refused')
+}
+
+function bodyOf({ data }: NatsMessage): unknown {
+  return JSON.parse(Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString())
 }

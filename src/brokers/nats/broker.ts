@@ -5,6 +5,7 @@ import {
   milliseconds,
   oneOf,
   type RawMessage,
+  reportOnStderr,
   systemClock,
   WaybillError,
   wholeNumber,
@@ -19,6 +20,7 @@ import {
   checkedName,
   checkedPattern,
   checkedSubject,
+  defaultDeadOf,
   type NatsStreamOptions,
   nanoseconds,
   streamConfig,
@@ -73,7 +75,7 @@ export interface NatsSourceOptions {
   block?: Duration
   /** How many crashes of its consumers a message survives; not less than the flow's `retry.attempts`. Default 25. */
   maxCrashes?: number
-  /** The stream for what was given up. Default: the stream's name and `-dead`. Groups may share it. */
+  /** The stream for what was given up. Default: the stream's name and `-dead`. Groups, and streams, may share it. */
   deadLetter?: string
 }
 
@@ -114,6 +116,7 @@ export class NatsBroker implements Stoppable {
     const { domain } = options
     this.#prefix = domain === undefined ? '$JS.API' : `$JS.${checkedName(`${where}: domain`, domain)}.API`
     this.#client = this.#newClient()
+    reportOnStderr()
   }
 
   publisher(options: NatsPublisherOptions = {}): NatsPublisher {
@@ -129,6 +132,7 @@ export class NatsBroker implements Stoppable {
       stream: this.stream,
       create: this.#create,
       subjectOf: (message) => checkedSubject(where, choose(message)),
+      fixed: typeof subject !== 'function',
       encode: this.#options.encode ?? encode,
     })
     this.#publishers.push(publisher)
@@ -149,7 +153,7 @@ export class NatsBroker implements Stoppable {
     })
     const group = checkedName('nats source: group', options.group)
     const where = `source ${this.stream} of group ${group}`
-    const dead = checkedName(`${where}: deadLetter`, options.deadLetter ?? `${this.stream}-dead`)
+    const dead = checkedName(`${where}: deadLetter`, options.deadLetter ?? defaultDeadOf(this.stream))
     if (dead === this.stream) {
       throw new WaybillError('INVALID_OPTION', `${where}: deadLetter must not be the stream that is read`)
     }

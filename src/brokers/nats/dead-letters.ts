@@ -1,7 +1,8 @@
 import { checkOptions, MAX_ERROR_LENGTH, type RawMessage, WaybillError, wholeNumber } from '../../core/index.ts'
-import { headerBytes, headerEntries } from '../../drivers/nats/nats.ts'
-import { isAckOf, type JetStreamApi, parsed, type StoredMessage } from './api.ts'
+import { headerBytes, headerEntries, writableHeaders } from '../../drivers/nats/nats.ts'
+import { HEADER_BYTES, type JetStreamApi, type StoredMessage } from './api.ts'
 import type { DeadMessage, GroupSettings } from './member.ts'
+import { besideSubject } from './setup.ts'
 
 /** A message that was given up: as it came, and why. */
 export interface NatsDeadLetter {
@@ -48,8 +49,37 @@ export function letterHeaders(
     Subject: delivery.original.subject,
     Sequence: String(delivery.sequence),
   }
+  const headers = originals(writableHeaders(headerEntries(delivery.original)))
+  const lost = withoutRoom(headers, said)
+  if (lost.size > 0) {
+    const names = [...lost].map(([name]) => name).join(', ')
+    said.Reason += ` [without its largest headers, which JetStream has no room for: ${names.slice(0, 200)}]`
+  }
   const ours = Object.entries(said).map(([name, value]): [string, string] => [OURS + name, value])
-  return [...originals([...headerEntries(delivery.original.headers)]), ...ours]
+  return [...headers.filter((header) => !lost.has(header)), ...ours]
+}
+
+/** For the names of those without room, in bytes. */
+const NAMES = 1000
+
+/** No stream takes more than so many bytes, and nobody can raise that: the largest go until the others fit. */
+function withoutRoom(headers: readonly [string, string][], said: object): Set<[string, string]> {
+  const lost = new Set<[string, string]>()
+  const start = 'NATS/1.0\r\n\r\n'.length
+  const ours = Object.entries(said).reduce((sum, [name, value]) => sum + bytesOf(OURS + name, value), start)
+  let over = headers.reduce((sum, header) => sum + bytesOf(...header), ours) - HEADER_BYTES
+  if (over <= 0) return lost
+  over += NAMES
+  for (const header of [...headers].sort((a, b) => bytesOf(...b) - bytesOf(...a))) {
+    if (over <= 0) break
+    lost.add(header)
+    over -= bytesOf(...header)
+  }
+  return lost
+}
+
+function bytesOf(name: string, value: string): number {
+  return Buffer.byteLength(name) + Buffer.byteLength(value) + ': \r\n'.length
 }
 
 /** Without what we said of an earlier life, and with the server's own words set aside. */
@@ -66,7 +96,7 @@ export async function deadLettersOf(
 ): Promise<NatsDeadLetter[]> {
   checkOptions('dead letters', options, { count: true, after: true })
   const count = wholeNumber('dead letters: count', options.count ?? 100)
-  const subject = `${settings.dead}.letter.${settings.group}.*`
+  const subject = besideSubject(settings, 'letter', '*')
   const letters: NatsDeadLetter[] = []
   for (let after = idOf(options.after ?? '0'); letters.length < count; ) {
     const stored = await api.message(settings.dead, { seq: after + 1, next_by_subj: subject })
@@ -93,9 +123,8 @@ export async function rearmLetter(settings: GroupSettings, api: JetStreamApi, id
       [ONLY, settings.group],
     ])
   const question = { subject, data: dataOf(stored), headers: headerBytes(headers) }
-  const [answer] = await api.link.askAll([question], undefined, undefined, (given) => isAckOf(stream, given))
-  if (answer instanceof Error) throw answer
-  parsed(answer!)
+  const [error] = await api.store(stream, [question])
+  if (error !== undefined) throw error
   await api.deleteMessage(settings.dead, stored.seq)
   return true
 }
@@ -108,7 +137,7 @@ export async function discardLetter(settings: GroupSettings, api: JetStreamApi, 
 /** A number may be that of a note, or of another group's dead letter. */
 async function letterAt(settings: GroupSettings, api: JetStreamApi, id: string): Promise<StoredMessage | undefined> {
   const stored = await api.message(settings.dead, { seq: idOf(id) })
-  return stored?.subject.startsWith(`${settings.dead}.letter.${settings.group}.`) ? stored : undefined
+  return stored?.subject.startsWith(besideSubject(settings, 'letter', '')) ? stored : undefined
 }
 
 function idOf(id: string): number {

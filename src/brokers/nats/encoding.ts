@@ -1,4 +1,5 @@
-import { contentMode, fromBinary, fromStructured, toBinary } from '../../cloudevents/index.ts'
+import { toUnambiguous } from '../../cloudevents/binary.ts'
+import { contentMode, fromBinary, fromStructured } from '../../cloudevents/index.ts'
 import { type RawMessage, WaybillError } from '../../core/index.ts'
 import type { NatsMessage } from '../../drivers/nats/nats.ts'
 
@@ -24,10 +25,10 @@ export type NatsDecode = (envelope: {
  * reads it without us sees what he would have sent himself.
  */
 export function encode(message: RawMessage): NatsEnvelope {
-  const { headers, body } = toBinary(message)
+  const { headers, body } = toUnambiguous(message)
   // This binding has it among the attributes; others look for the usual header.
   const { 'content-type': contentType } = headers
-  if (contentType !== undefined) headers['ce-datacontenttype'] = contentType
+  if (contentType !== undefined && 'ce-id' in headers) headers['ce-datacontenttype'] = contentType
   return { headers, data: body }
 }
 

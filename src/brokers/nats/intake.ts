@@ -42,9 +42,15 @@ export class Intake {
     this.#member = member
   }
 
-  /** There is something to hand out, or to look at first. */
+  /** There is something to hand out, or to look at first. What was refused is looked at when its time comes. */
   get something(): boolean {
-    return this.#buffer.length + this.#again.length + this.#bad.length + this.#others.length > 0
+    const others = this.#buffer.length + this.#again.length + this.#others.length
+    return others > 0 || (this.#bad.length > 0 && this.lettersAt <= this.#settings.clock.monotonic())
+  }
+
+  /** When dead letters may be written again, by the monotonic clock: any time, unless one was refused. */
+  get lettersAt(): number {
+    return this.#refusedUntil ?? Number.NEGATIVE_INFINITY
   }
 
   get buffered(): boolean {
@@ -118,7 +124,7 @@ export class Intake {
       for (const other of others) this.held.forget(other)
     }
     const now = this.#settings.clock.monotonic()
-    if (this.#refusedUntil !== undefined && now < this.#refusedUntil) return
+    if (now < this.lettersAt) return
     while (this.#bad.length > 0) {
       const dead = this.#bad[0]!
       const { delivery, reason, attempts } = dead
@@ -146,7 +152,7 @@ export class Intake {
 
   #publishRefused(error: JetStreamError): void {
     const { where } = this.#settings
-    const message = `what nobody can read stays pending, because its dead letter is refused; it is tried again every second: ${errorSummary(error)}`
+    const message = `a message that cannot be decoded stays pending, because its dead letter is refused; that is tried again every second: ${errorSummary(error)}`
     telemetry.warning.publish({ where, message })
   }
 

@@ -1,12 +1,12 @@
 import type { Clock } from '../../core/index.ts'
 import type { NatsLink, NatsRequest } from '../../drivers/nats/link.ts'
-import { headerBytes, JetStreamError, type NatsMessage } from '../../drivers/nats/nats.ts'
+import { headerBytes, JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats/nats.ts'
 import type { Delivery } from '../../flow/index.ts'
-import { isAckOf, type JetStreamApi, NO_MESSAGE, NO_STREAM, parsed, type StoredMessage, TOO_LARGE } from './api.ts'
+import { type JetStreamApi, NO_MESSAGE, NO_STREAM, parsed, type StoredMessage, TOO_LARGE } from './api.ts'
 import { letterHeaders } from './dead-letters.ts'
 import type { NatsDecode } from './encoding.ts'
 import type { HeldMessages } from './intake.ts'
-import { NANOSECONDS } from './setup.ts'
+import { besideSubject, NANOSECONDS } from './setup.ts'
 
 /** A source's options, checked, with their defaults. Times are milliseconds. */
 export interface GroupSettings {
@@ -151,27 +151,22 @@ export class GroupMember {
 
   async #write(questions: readonly NatsRequest[], onTooLarge?: (at: number) => void): Promise<void> {
     if (questions.length === 0) return
-    const { dead } = this.#settings
-    const replies = await this.#link.askAll(questions, undefined, undefined, (answer) => isAckOf(dead, answer))
-    for (const [i, answer] of replies.entries()) {
+    const errors = await this.#api.store(this.#settings.dead, questions)
+    for (const [at, error] of errors.entries()) {
+      if (error === undefined) continue
       // Nobody takes the subject: the stream is gone.
-      if (answer instanceof Error && answer.name === 'NoResponders') throw new JetStreamError(NO_STREAM, answer.message)
-      if (answer instanceof Error) throw answer
-      try {
-        parsed(answer)
-      } catch (error) {
-        if (onTooLarge === undefined || !(error instanceof JetStreamError) || error.number !== TOO_LARGE) throw error
-        onTooLarge(i)
-      }
+      if (error instanceof NoResponders) throw new JetStreamError(NO_STREAM, error.message)
+      if (onTooLarge === undefined || !(error instanceof JetStreamError) || error.number !== TOO_LARGE) throw error
+      onTooLarge(at)
     }
   }
 
   #note(place: string): string {
-    return `${this.#settings.dead}.note.${this.#settings.group}.${place}`
+    return besideSubject(this.#settings, 'note', place)
   }
 
   #letter(place: string): string {
-    return `${this.#settings.dead}.letter.${this.#settings.group}.${place}`
+    return besideSubject(this.#settings, 'letter', place)
   }
 }
 

@@ -1,8 +1,16 @@
-import { encodeData, type RawMessage, Reject, startError, Unavailable, WaybillError } from '../../core/index.ts'
-import type { NatsClient, NatsLink, NatsReply, NatsRequest } from '../../drivers/nats/link.ts'
+import {
+  encodeData,
+  type RawMessage,
+  Reject,
+  startError,
+  Unavailable,
+  WaybillError,
+  warnOnce,
+} from '../../core/index.ts'
+import type { NatsClient, NatsLink, NatsRequest } from '../../drivers/nats/link.ts'
 import { headerBytes, JetStreamError, NoResponders } from '../../drivers/nats/nats.ts'
 import { OK, type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
-import { isAckOf, JetStreamApi, parsed, type StreamConfig, TOO_LARGE } from './api.ts'
+import { HEADERS_TOO_LARGE, JetStreamApi, type StreamConfig, TOO_LARGE } from './api.ts'
 import { messageId, type NatsEncode } from './encoding.ts'
 import { covers, ensureStream, REFUSED_LOGIN } from './setup.ts'
 
@@ -23,6 +31,8 @@ export interface PublisherSettings {
   readonly stream: string
   readonly create: StreamConfig | undefined
   readonly subjectOf: (message: RawMessage) => string
+  /** One subject for all: what is wrong with it is no message's fault. */
+  readonly fixed: boolean
   readonly encode: NatsEncode
 }
 
@@ -66,24 +76,19 @@ export class NatsPublisher implements Publisher {
     for (let from = 0; from < items.length; ) {
       const part = windowOf(items, from)
       from += part.length
-      const foreign = new Set<number>()
-      const replies = await link.askAll(
-        part.map(({ question }) => question),
-        undefined,
-        signal,
-        (answer, i) => isAckOf(this.#settings.stream, answer) || !foreign.add(i),
-      )
+      const requests = part.map(({ question }) => question)
+      const errors = await new JetStreamApi(link, this.#settings.prefix).store(this.#settings.stream, requests, signal)
       // Why nobody takes a subject is asked once.
       const nobody = new Map<string, Promise<Outcome>>()
-      for (const [i, { at, question }] of part.entries()) {
-        const answer = replies[i]!
+      for (let i = 0; i < part.length; i++) {
+        const error = errors[i]
+        const { at, question } = part[i]!
         const { subject } = question
-        // Somebody replies who is not JetStream, and nobody else does: as if there were no reply.
-        const unheard = answer instanceof NoResponders || (answer instanceof Error && foreign.has(i))
-        if (!unheard) outcomes[at] = this.#outcome(subject, answer)
+        if (error === undefined) outcomes[at] = OK
+        else if (!(error instanceof NoResponders)) outcomes[at] = this.#ofSubject(this.#refused(subject, error))
         else {
-          if (!nobody.has(subject)) nobody.set(subject, this.#nobody(link, subject, answer as Error, foreign.has(i)))
-          outcomes[at] = await nobody.get(subject)!
+          if (!nobody.has(subject)) nobody.set(subject, this.#nobody(link, subject, error))
+          outcomes[at] = this.#ofSubject(await nobody.get(subject)!)
         }
       }
     }
@@ -98,8 +103,13 @@ export class NatsPublisher implements Publisher {
     const { client, prefix, name, stream, create } = this.#settings
     const link = await client.shared()
     if (link.broken !== undefined) throw link.broken
-    if (!this.#checked.has(link))
-      await ensureStream(new JetStreamApi(link, prefix), `publisher ${name}`, stream, create)
+    if (this.#checked.has(link)) return link
+    const where = `publisher ${name}`
+    const { config, state } = await ensureStream(new JetStreamApi(link, prefix), where, stream, create)
+    if (config.retention === 'interest' && state.consumer_count === 0) {
+      const what = 'keeps messages for consumers that are there (retention interest), and there is none'
+      warnOnce(where, `stream ${stream} ${what}: what is published before there is one is confirmed, and gone`)
+    }
     this.#checked.add(link)
     return link
   }
@@ -133,20 +143,18 @@ export class NatsPublisher implements Publisher {
     return { subject, data: typeof data === 'string' ? Buffer.from(data) : data, headers: headerBytes(all) }
   }
 
-  #outcome(subject: string, answer: NatsReply): Outcome {
-    if (answer instanceof Error) return outcomeOf(answer)
-    try {
-      parsed(answer)
-      return OK
-    } catch (error) {
-      return refusal(this.#settings.stream, subject, error)
-    }
+  #ofSubject(outcome: Outcome): Outcome {
+    return outcome.kind === 'failed' && this.#settings.fixed ? { kind: 'down', error: outcome.error } : outcome
+  }
+
+  #refused(subject: string, error: Error): Outcome {
+    return error instanceof JetStreamError ? refusal(this.#settings.stream, subject, error) : outcomeOf(error)
   }
 
   /** Nobody takes the subject in: the stream is not there (now), or it does not want this one. */
-  async #nobody(link: NatsLink, subject: string, cause: Error, foreign: boolean): Promise<Outcome> {
+  async #nobody(link: NatsLink, subject: string, cause: NoResponders): Promise<Outcome> {
     const { stream, prefix } = this.#settings
-    const others = foreign ? ' (somebody else who listens to it does)' : ''
+    const others = cause.foreign ? ' (somebody else who listens to it does)' : ''
     const down = (text: string): Outcome => ({ kind: 'down', error: new Unavailable(text, { cause }) })
     try {
       const info = await new JetStreamApi(link, prefix).stream(stream)
@@ -166,10 +174,10 @@ export class NatsPublisher implements Publisher {
   }
 }
 
-function refusal(stream: string, subject: string, error: unknown): Outcome {
-  if (!(error instanceof JetStreamError)) return { kind: 'down', error }
+function refusal(stream: string, subject: string, error: JetStreamError): Outcome {
   const text = `stream ${stream} refused ${subject}: ${error.message}`
-  if (error.number === TOO_LARGE) return { kind: 'rejected', error: new Reject(text, { cause: error }) }
+  const tooLarge = error.number === TOO_LARGE || error.number === HEADERS_TOO_LARGE
+  if (tooLarge) return { kind: 'rejected', error: new Reject(text, { cause: error }) }
   const ofSubject = error.number === STORE_FAILED && /per subject/i.test(error.message)
   if (error.number === WRONG_STREAM || ofSubject) {
     return { kind: 'failed', error: new WaybillError('REFUSED', text, { cause: error }) }

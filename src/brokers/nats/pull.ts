@@ -1,6 +1,6 @@
 import { Unavailable, withDeadline } from '../../core/index.ts'
-import type { NatsMessage, NatsSubscription } from '../../drivers/nats/nats.ts'
-import type { JetStreamApi } from './api.ts'
+import { type NatsMessage, type NatsSubscription, statusOf } from '../../drivers/nats/nats.ts'
+import type { ConsumerConfig, JetStreamApi } from './api.ts'
 import type { GroupSettings } from './member.ts'
 import { NANOSECONDS } from './setup.ts'
 
@@ -19,11 +19,30 @@ interface Pull {
   readonly asked: number
   readonly count: number
   left: number
-  readonly timer: NodeJS.Timeout
+  timer: NodeJS.Timeout
 }
+
+/** What one request may ask for, at most: so many, so many bytes, and for so many milliseconds. */
+export interface PullLimits {
+  readonly count: number
+  readonly bytes: number
+  readonly expires: number
+}
+
+/** How long after its time the server may still say how a request has ended, in milliseconds. */
+const OVERDUE = 100
 
 /** At most so many are asked for at once. */
 const AT_ONCE = 1000
+
+/** Whoever made the consumer may have set limits of its own: the server refuses every request above them. */
+export function pullLimits({ max_batch, max_bytes, max_expires }: ConsumerConfig, expires: number): PullLimits {
+  return {
+    count: Math.min(AT_ONCE, max_batch || AT_ONCE),
+    bytes: max_bytes || Number.POSITIVE_INFINITY,
+    expires: Math.min(expires, max_expires ? max_expires / NANOSECONDS : expires),
+  }
+}
 
 /**
  * Asks for messages, one request at a time, as many as there is demand for. A request goes on when whoever wanted it has
@@ -35,9 +54,12 @@ export class PullReader {
   readonly #events: ReaderEvents
   readonly #inbox: string
   readonly #messages: NatsSubscription
-  readonly #unlisten: () => void
+  readonly #unlisten: readonly (() => void)[]
+  /** Where messages are asked for. */
+  readonly #subject: string
   /** How long the server keeps a request, in milliseconds. */
   readonly #expires: number
+  readonly #limits: PullLimits
   #pull: Pull | undefined
   #stopped = false
   #next = 0
@@ -47,41 +69,60 @@ export class PullReader {
   #alone = false
   #wanted = { count: 1, bytes: Number.POSITIVE_INFINITY }
 
-  constructor(settings: GroupSettings, api: JetStreamApi, expires: number, events: ReaderEvents) {
+  constructor(settings: GroupSettings, api: JetStreamApi, limits: PullLimits, events: ReaderEvents) {
     this.#settings = settings
     this.#api = api
     this.#events = events
-    this.#expires = Math.max(1, Math.round(expires))
+    this.#expires = Math.max(1, Math.floor(limits.expires))
+    this.#limits = limits
     this.#inbox = api.link.newInbox()
     this.#messages = api.link.subscribe(`${this.#inbox}*`, (error, message) => {
       if (error === null) this.#hear(message)
       else this.#end(error)
     })
-    this.#unlisten = api.link.onBreak((reason) => this.#end(reason))
+    this.#subject = api.subject(`CONSUMER.MSG.NEXT.${settings.stream}.${settings.group}`)
+    this.#unlisten = [
+      api.link.onBreak((reason) => this.#end(reason)),
+      api.link.onRefused((subject, error) => subject === this.#subject && this.#end(error)),
+    ]
   }
 
   /** Sees to it that a request is under way, for so many, or for as many as the last time. */
   want(wanted = this.#wanted): void {
     this.#wanted = wanted
     if (this.#pull !== undefined || this.#stopped) return
-    const { stream, group, timeout, clock } = this.#settings
-    const count = this.#alone ? 1 : Math.max(1, Math.min(wanted.count, AT_ONCE))
+    const { clock } = this.#settings
+    const count = this.#alone ? 1 : Math.max(1, Math.min(wanted.count, this.#limits.count))
     const token = (this.#next++).toString(36)
-    const silent = new Unavailable(`NATS has been silent for ${this.#expires + timeout} ms`)
-    const timer = setTimeout(() => this.#end(silent, 'silent'), this.#expires + timeout)
+    const timer = setTimeout(() => this.#overdue(), this.#expires + OVERDUE)
     this.#pull = { token, asked: clock.monotonic(), count, left: count, timer }
-    const limited = !this.#alone && Number.isFinite(wanted.bytes) && wanted.bytes < 2 ** 31
+    const bytes = Math.min(wanted.bytes, this.#limits.bytes)
+    const limited = !this.#alone && bytes < 2 ** 31
     const body = {
       batch: count,
       expires: this.#expires * NANOSECONDS,
-      ...(limited ? { max_bytes: Math.max(1, Math.floor(wanted.bytes)) } : {}),
+      ...(limited ? { max_bytes: Math.max(1, Math.floor(bytes)) } : {}),
     }
     try {
-      const subject = this.#api.subject(`CONSUMER.MSG.NEXT.${stream}.${group}`)
-      this.#api.link.send(subject, JSON.stringify(body), this.#inbox + token)
+      this.#api.link.send(this.#subject, JSON.stringify(body), this.#inbox + token)
     } catch (error) {
       this.#end(error)
     }
+  }
+
+  /**
+   * The server says how a request ends, unless a message fills it to the last byte: some versions end it then without a
+   * word. One that has brought something is over when its time is; one that has brought nothing may be waited for in vain.
+   */
+  #overdue(): void {
+    const pull = this.#pull!
+    if (pull.left < pull.count) {
+      this.#end()
+      return
+    }
+    const { timeout } = this.#settings
+    const silent = new Unavailable(`NATS has been silent for ${this.#expires + timeout} ms`)
+    pull.timer = setTimeout(() => this.#end(silent, 'silent'), Math.max(0, timeout - OVERDUE))
   }
 
   /** Asks for nothing more. Whatever is on its way is here when this resolves, or the server did not answer in time. */
@@ -97,7 +138,7 @@ export class PullReader {
       )
     } else if (!this.#api.link.lost.aborted) this.#messages.unsubscribe()
     clearTimeout(this.#pull?.timer)
-    this.#unlisten()
+    for (const forget of this.#unlisten) forget()
   }
 
   #hear(message: NatsMessage): void {
@@ -111,7 +152,7 @@ export class PullReader {
       current.left--
       if (current.left === 0) this.#end()
     } else if (message.subject === this.#inbox + this.#pull?.token) {
-      const { code = 0, description = '' } = message.headers ?? {}
+      const { code, description } = statusOf(message)
       if (code >= 400) this.#conclude(code, description)
     }
   }

@@ -1,13 +1,14 @@
 import { onAbort, telemetry, Unavailable, Wakeup, WaybillError } from '../../core/index.ts'
 import { JetStreamError, type NatsMessage, NoResponders } from '../../drivers/nats/nats.ts'
 import { type Demand, Lease, type Session, type Settled, type Settlement } from '../../flow/index.ts'
-import { type JetStreamApi, NO_CONSUMER, NO_STREAM } from './api.ts'
+import { type ConsumerConfig, type JetStreamApi, NO_CONSUMER, NO_STREAM } from './api.ts'
 import { Intake, TOO_LARGE_AGAIN } from './intake.ts'
 import { ACK, type AckReply, GroupMember, type GroupSettings, type NatsDelivery, nak, TERM } from './member.ts'
-import { PullReader, type Trouble } from './pull.ts'
+import { PullReader, pullLimits, type Trouble } from './pull.ts'
 
 export interface SessionParts {
   readonly api: JetStreamApi
+  readonly consumer: ConsumerConfig
   /** How long the consumer waits for an answer before it gives a message to another, in milliseconds. */
   readonly ackWait: number
   /** Called at the end with deliveries whose release could not be sent. They are ours until then. */
@@ -44,8 +45,8 @@ export class NatsSession implements Session<NatsDelivery> {
     this.#intake = new Intake(settings, this.#member)
     this.extendEvery = parts.ackWait / 3
     // A request must be over long before what it brought expires.
-    const expires = Math.min(settings.block, parts.ackWait / 3)
-    this.#reader = new PullReader(settings, parts.api, expires, {
+    const limits = pullLimits(parts.consumer, Math.min(settings.block, parts.ackWait / 3))
+    this.#reader = new PullReader(settings, parts.api, limits, {
       onMessage: (message, asked) => this.#accept(message, asked),
       onEnd: (error, what) => this.#ended(error, what),
     })
@@ -59,7 +60,7 @@ export class NatsSession implements Session<NatsDelivery> {
 
   live(): boolean {
     if (this.#lease.live) return true
-    this.#lose(new WaybillError('LEASE_EXPIRED', 'the leases of what is unsettled could not be renewed in time'))
+    this.#lose(new WaybillError('LEASE_EXPIRED', 'the leases of its unsettled messages could not be renewed in time'))
     return false
   }
 
@@ -202,7 +203,9 @@ export class NatsSession implements Session<NatsDelivery> {
   /** Until something changed, `until` or `signal`. */
   async #pause(until: number, signal: AbortSignal): Promise<void> {
     if (this.#intake.something || this.#trouble !== undefined) return
-    await this.#wakeup.pause(until - this.#settings.clock.monotonic(), signal)
+    const now = this.#settings.clock.monotonic()
+    const { lettersAt } = this.#intake
+    await this.#wakeup.pause((lettersAt > now ? Math.min(until, lettersAt) : until) - now, signal)
   }
 
   async #guard<T>(work: () => Promise<T>): Promise<T> {
@@ -228,8 +231,8 @@ export class NatsSession implements Session<NatsDelivery> {
     } catch (answer) {
       if (!(answer instanceof JetStreamError) || ![NO_CONSUMER, NO_STREAM].includes(answer.number)) return
       const message =
-        `consumer ${group}, its stream ${stream}, or ${dead} was deleted. What is made again reads from its start: what was ` +
-        'handled and is still in the stream comes again, and what was pending is forgotten'
+        `consumer ${group}, its stream ${stream}, or ${dead} was deleted. A consumer that is made again reads from its start: what ` +
+        'is still in the stream comes again, handled or not, with all its attempts'
       if (!this.#over) telemetry.warning.publish({ where, message })
       this.#lose(new WaybillError('GROUP_DELETED', message, { cause: error }))
     }

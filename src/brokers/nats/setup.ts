@@ -8,16 +8,8 @@ import {
   warnOnce,
   wholeNumber,
 } from '../../core/index.ts'
-import { JetStreamError } from '../../drivers/nats/nats.ts'
-import {
-  type ConsumerConfig,
-  type ConsumerInfo,
-  isAckOf,
-  type JetStreamApi,
-  parsed,
-  type StreamConfig,
-  type StreamInfo,
-} from './api.ts'
+import { headerBytes, JetStreamError } from '../../drivers/nats/nats.ts'
+import type { ConsumerConfig, ConsumerInfo, JetStreamApi, StreamConfig, StreamInfo } from './api.ts'
 
 /** The server refuses the user, as clients say it. */
 export const REFUSED_LOGIN = /^(AuthorizationError|UserAuthenticationExpiredError)\b|authorization violation/i
@@ -69,7 +61,7 @@ function compare(where: string, what: string, is: object, wanted: object): void 
   if (differences.length === 0) return
   throw new WaybillError(
     'DIFFERENT_CONFIG',
-    `${where}: ${what} exists and is different: ${differences.join('; ')}. Change it with your tools, or ask for what is there`,
+    `${where}: ${what} exists and is different: ${differences.join('; ')}. Change it with your tools, or give options that match it`,
   )
 }
 
@@ -115,16 +107,53 @@ export async function ensureDeadStream(
         'or let it be made by the option create: true',
     )
   }
-  const { subjects = [], max_msgs_per_subject, discard, ...limits } = found.config
-  const removes =
-    (limits.max_age ?? 0) > 0 || (discard !== 'new' && Math.max(limits.max_msgs ?? -1, limits.max_bytes ?? -1) > 0)
-  if (removes) warnOnce(where, `stream ${name}: its limits remove dead letters that nobody has looked at`)
-  if (subjects.some((subject) => covers(subject, `${name}.>`)) && max_msgs_per_subject === 1) return
-  throw new WaybillError(
-    'DIFFERENT_CONFIG',
-    `${where}: stream ${name} cannot hold dead letters: it must take the subjects ${name}.> and keep one message for each ` +
-      `(max_msgs_per_subject 1), but takes ${subjects.join(', ') || 'none'} and keeps ${max_msgs_per_subject}`,
-  )
+  const problems = whyNoLetters(name, found.config)
+  if (problems.length > 0) {
+    const text = `${where}: stream ${name} cannot hold dead letters: ${problems.join('; ')}`
+    throw new WaybillError('DIFFERENT_CONFIG', text)
+  }
+  const { discard, storage, max_age = 0, max_msgs = -1, max_bytes = -1 } = found.config
+  if (max_age > 0 || (discard !== 'new' && Math.max(max_msgs, max_bytes) > 0))
+    warnOnce(where, `stream ${name}: its limits remove dead letters that nobody has looked at`)
+  if (storage === 'memory' && like.storage !== 'memory')
+    warnOnce(where, `stream ${name}: it is kept in memory: dead letters are lost when the server ends`)
+}
+
+/** Letters must be stored, stay until a person has looked at them, and can then be removed; notes are written anew. */
+function whyNoLetters(name: string, config: StreamConfig): string[] {
+  const { subjects = [], max_msgs_per_subject: kept, retention } = config
+  const problems: string[] = []
+  if (!subjects.some((subject) => covers(subject, `${name}.>`)) || kept !== 1) {
+    problems.push(
+      `it must take the subjects ${name}.> and keep one message for each (max_msgs_per_subject 1), ` +
+        `but takes ${subjects.join(', ') || 'none'} and keeps ${kept}`,
+    )
+  }
+  if (retention === 'interest') problems.push('its retention is interest, which keeps only what a consumer waits for')
+  if (config.no_ack) problems.push('it has no_ack set, so that nobody learns whether a letter has arrived')
+  if (config.discard_new_per_subject)
+    problems.push('it has discard_new_per_subject set, so that no note can be written anew')
+  const sealed = (['sealed', 'deny_delete', 'deny_purge'] as const).filter((setting) => config[setting])
+  if (sealed.length > 0) problems.push(`nothing can be removed from it (${sealed.join(', ')})`)
+  return problems
+}
+
+/**
+ * Where a group has its letters and notes, in the stream of its dead letters. That may serve several streams, and these
+ * may have groups of the same name: neither name can hold a slash.
+ */
+export function besideSubject(
+  { stream, dead, group }: { readonly stream: string; readonly dead: string; readonly group: string },
+  kind: 'letter' | 'note' | 'start',
+  place?: string,
+): string {
+  const owner = dead === defaultDeadOf(stream) ? group : `${stream}/${group}`
+  return place === undefined ? `${dead}.${kind}.${owner}` : `${dead}.${kind}.${owner}.${place}`
+}
+
+/** The stream for dead letters, where no other is named. */
+export function defaultDeadOf(stream: string): string {
+  return `${stream}-dead`
 }
 
 /**
@@ -133,30 +162,36 @@ export async function ensureDeadStream(
  */
 export async function withStart(
   api: JetStreamApi,
-  { stream, dead, group }: { readonly stream: string; readonly dead: string; readonly group: string },
+  settings: { readonly stream: string; readonly dead: string; readonly group: string },
   { created = '', state }: StreamInfo,
   wanted: WantedConsumer,
 ): Promise<WantedConsumer> {
   if (wanted.config.deliver_policy !== 'new' || !wanted.creates) return wanted
-  if ((await api.consumer(stream, group)) !== undefined) return wanted
-  const subject = `${dead}.start.${group}`
-  const noted = await api.message(dead, { last_by_subj: subject })
-  const last = state.last_seq ?? 0
-  let first = last + 1
-  if (noted === undefined) {
-    const question = { subject, data: `${first} ${created}` }
-    const [answer] = await api.link.askAll([question], undefined, undefined, (given) => isAckOf(dead, given))
-    if (answer instanceof Error) throw answer
-    parsed(answer!)
-  } else {
+  const { stream, dead, group } = settings
+  const subject = besideSubject(settings, 'start')
+  const known = await api.consumer(stream, group)
+  let noted = await api.message(dead, { last_by_subj: subject })
+  let first = known === undefined ? (state.last_seq ?? 0) + 1 : known.config.opt_start_seq
+  if (noted === undefined && first !== undefined) {
+    // Whoever has purged the dead letters has removed the note with them: the consumer still knows.
+    const [error] = await api.store(dead, [{ subject, data: `${first} ${created}`, headers: UNLESS_THERE }])
+    // Members that begin at once begin at one place: that of the first to note it.
+    if (error !== undefined) noted = await api.message(dead, { last_by_subj: subject })
+    if (error !== undefined && noted === undefined && known === undefined) throw error
+  }
+  if (known !== undefined) return wanted
+  if (noted !== undefined) {
     const [sequence, of] = Buffer.from(noted.data ?? '', 'base64')
       .toString()
       .split(' ')
     // Of a stream that was made again nothing was handled.
     first = of === created ? Number(sequence) : 1
   }
-  return { ...wanted, config: { ...wanted.config, deliver_policy: 'by_start_sequence', opt_start_seq: first } }
+  return { ...wanted, config: { ...wanted.config, deliver_policy: 'by_start_sequence', opt_start_seq: first! } }
 }
+
+/** Refuses a message where its subject has one. */
+const UNLESS_THERE = headerBytes([['Nats-Expected-Last-Subject-Sequence', '0']])
 
 export interface WantedConsumer {
   readonly config: ConsumerConfig
@@ -182,7 +217,7 @@ export async function ensureConsumer(
     )
   }
   const info = found ?? (await api.createConsumer(stream, config))
-  const { deliver_subject, ack_policy, max_deliver = -1, filter_subjects } = info.config
+  const { deliver_subject, ack_policy, max_deliver = -1, filter_subjects, headers_only } = info.config
   const problems: string[] = []
   if (deliver_subject !== undefined) problems.push('it pushes (deliver_subject), and must be a pull consumer')
   if (ack_policy !== 'explicit') problems.push(`its ack_policy is ${ack_policy}, and must be explicit`)
@@ -193,10 +228,16 @@ export async function ensureConsumer(
     )
   }
   if (filter_subjects !== undefined) problems.push('it has filter_subjects; only one filter_subject is known here')
+  if (headers_only) problems.push('it has headers_only set: messages would be handled without their data')
   if (problems.length > 0) {
     throw new WaybillError('DIFFERENT_CONFIG', `${where}: consumer ${name} cannot be used: ${problems.join('; ')}`)
   }
   if (found !== undefined) compare(where, `consumer ${name}`, found.config, said)
+  const { inactive_threshold: idle = 0 } = info.config
+  if (idle > 0) {
+    const what = `is deleted when nobody has read from it for ${idle / NANOSECONDS / 1000} s (inactive_threshold), and nobody knows then what was handled`
+    warnOnce(where, `consumer ${name} ${what}; make it without`)
+  }
   return { info, made: found === undefined }
 }
 
@@ -215,7 +256,7 @@ export interface NatsStreamOptions {
   maxMessages?: number
   maxBytes?: number
   maxMessageSize?: number
-  /** How long a message id is remembered. Default 2 min. */
+  /** How long a message id is remembered. Default 2 min, or `maxAge` where that is shorter. */
   duplicateWindow?: Duration
 }
 
@@ -246,6 +287,9 @@ export function streamConfig(where: string, name: string, options: NatsStreamOpt
   }
   const limit = (option: 'maxMessages' | 'maxBytes' | 'maxMessageSize') =>
     options[option] === undefined ? -1 : wholeNumber(`${where}: ${option}`, options[option])
+  const age = nanoseconds(maxAge ?? 0, `${where}: maxAge`)
+  // The server takes none that is longer than the age.
+  const usual = Math.min(nanoseconds('2m', where), age || Number.POSITIVE_INFINITY)
   return {
     name,
     subjects: subjects.map((subject) => checkedPattern(`${where}: subjects`, subject)),
@@ -253,11 +297,11 @@ export function streamConfig(where: string, name: string, options: NatsStreamOpt
     retention: oneOf(`${where}: retention`, retention ?? 'limits', ['limits', 'interest', 'workqueue']),
     discard: oneOf(`${where}: discard`, discard ?? 'new', ['new', 'old']),
     num_replicas: wholeNumber(`${where}: replicas`, replicas ?? 1, { max: 5 }),
-    max_age: nanoseconds(maxAge ?? 0, `${where}: maxAge`),
+    max_age: age,
     max_msgs: limit('maxMessages'),
     max_bytes: limit('maxBytes'),
     max_msg_size: limit('maxMessageSize'),
-    duplicate_window: nanoseconds(duplicateWindow ?? '2m', `${where}: duplicateWindow`),
+    duplicate_window: duplicateWindow === undefined ? usual : nanoseconds(duplicateWindow, `${where}: duplicateWindow`),
   }
 }
 

@@ -12,6 +12,7 @@ import {
 import type { GroupSettings, NatsDelivery } from './member.ts'
 import { NatsSession } from './session.ts'
 import {
+  besideSubject,
   ensureConsumer,
   ensureDeadStream,
   ensureStream,
@@ -58,7 +59,7 @@ export class NatsSource implements Source<NatsDelivery> {
   }
 
   async open(): Promise<NatsSession> {
-    const { where, stream, dead, clock, group } = this.#settings
+    const { where, stream, dead, clock } = this.#settings
     const link = await this.#parts.client.connect()
     try {
       const api = new JetStreamApi(link, this.#parts.prefix)
@@ -67,9 +68,10 @@ export class NatsSource implements Source<NatsDelivery> {
       const consumer = await withStart(api, this.#settings, found, this.#parts.consumer)
       const { info, made } = await ensureConsumer(api, where, stream, consumer)
       // A consumer that was made now counts from the beginning: notes of an earlier one are wrong.
-      if (made) await api.purge(dead, `${dead}.note.${group}.*`)
+      if (made) await api.purge(dead, besideSubject(this.#settings, 'note', '*'))
       const session = new NatsSession(this.#settings, {
         api,
+        consumer: info.config,
         ackWait: (info.config.ack_wait ?? 30_000 * NANOSECONDS) / NANOSECONDS,
         onAbandon: (deliveries, until) => this.#abandoned.push({ deliveries, until }),
       })
@@ -125,11 +127,12 @@ export interface NatsStats {
   readonly dead: number
 }
 
-export async function statsOf({ stream, group, dead }: GroupSettings, api: JetStreamApi): Promise<NatsStats> {
+export async function statsOf(settings: GroupSettings, api: JetStreamApi): Promise<NatsStats> {
+  const { stream, group, dead } = settings
   const [info, consumer, letters] = await Promise.all([
     api.stream(stream),
     api.consumer(stream, group),
-    api.stream(dead, `${dead}.letter.${group}.*`),
+    api.stream(dead, besideSubject(settings, 'letter', '*')),
   ])
   return {
     stream,

@@ -12,7 +12,7 @@ import { headerRecord } from '../../../src/drivers/nats/nats.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { privateNats } from './private.ts'
-import { broker, connecting, fresh, message, NEVER, receive } from './support.ts'
+import { broker, connecting, fresh, message, NEVER, receive, until } from './support.ts'
 
 const _dead = (reason: string) => ({ kind: 'dead', reason, error: undefined }) as const
 const kinds = (outcomes: readonly { kind: string }[]) => outcomes.map(({ kind }) => kind)
@@ -65,6 +65,8 @@ describeWith(['nats'], 'nats: what is there and what was asked for', () => {
     await expect(mine.source({ group: 'push' }).open()).rejects.toThrow(/must be a pull consumer/)
     await expect(mine.source({ group: 'none' }).open()).rejects.toThrow(/ack_policy is none, and must be explicit/)
     await expect(mine.source({ group: 'five' }).open()).rejects.toThrow(/max_deliver is 5: .*advisory/)
+    await manager.consumers.add(stream, { durable_name: 'bare', ack_policy: 'explicit', headers_only: true })
+    await expect(mine.source({ group: 'bare' }).open()).rejects.toThrow(/headers_only .*without their data/)
     await expect(mine.source({ group: 'fine', ackWait: '5s', subject: `${stream}.x` }).open()).rejects.toThrow(
       /filter_subject is not set, not ".*\.x"; ack_wait is 30000000000, not 5000000000/,
     )
@@ -72,6 +74,19 @@ describeWith(['nats'], 'nats: what is there and what was asked for', () => {
     await expect(mine.source({ group: 'fine', deadLetter: `${stream}-grave` }).open()).rejects.toThrow(
       /cannot hold dead letters/,
     )
+  })
+
+  test('a consumer that the server deletes when nobody reads is told, once', async () => {
+    const mine = broker(connecting(url()))
+    await (await mine.source({ group: 'lasts', create: true }).open()).close()
+    const threshold = { inactive_threshold: 30_000_000_000 }
+    await manager.consumers.add(mine.stream, { durable_name: 'goes', ack_policy: 'explicit', ...threshold })
+    const telemetry = recordTelemetry(['warning'])
+    for (const group of ['goes', 'goes', 'lasts']) await (await mine.source({ group }).open()).close()
+    const told = telemetry.of('warning').map((warning) => warning.message)
+    telemetry.stop()
+    expect(told).toEqual([expect.stringMatching(/^consumer goes is deleted when nobody has read from it for 30 s/)])
+    await mine.close()
   })
 
   test('settings that lose messages are told before the first one', async () => {
@@ -195,6 +210,26 @@ describeWith(['nats'], 'nats: servers one cannot use', () => {
     expect(outcomes[1]).toMatchObject({ error: { code: 'FORBIDDEN', message: expect.stringMatching(/S\.b/) } })
     expect(performance.now() - began).toBeLessThan(5000)
     await publisher.close()
+    // One subject for all: no message is to blame.
+    const fixed = mine.publisher({ subject: 'S.b' })
+    expect(await fixed.publish([message()], NEVER)).toMatchObject([{ kind: 'down', error: { code: 'FORBIDDEN' } }])
+    await fixed.close()
+  })
+
+  test('a right to ask for messages that is missing is told, and not taken for a server that is silent', async () => {
+    const permissions = 'permissions { publish: { deny: "$JS.API.CONSUMER.MSG.NEXT.>" } }'
+    const server = await privateNats(`authorization { users: [ { user: ann, password: x, ${permissions} } ] }`)
+    const mine = broker(connecting(server.url, { user: 'ann', pass: 'x' }))
+    const session = await mine.source({ group: 'g', create: true, block: 100 }).open()
+    await until('it is told', () =>
+      session.take({ count: 1, bytes: 1e6 }, NEVER).then(
+        () => false,
+        (error) => error.code === 'FORBIDDEN' && /MSG\.NEXT/.test(error.message),
+      ),
+    )
+    expect(session.lost.aborted).toBe(false)
+    await session.close()
+    await mine.close()
   })
 
   test('a connection that was handed over and closed asks for a way to connect', async () => {

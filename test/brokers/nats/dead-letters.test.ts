@@ -188,6 +188,16 @@ describeWith(['nats'], 'nats and dead letters', () => {
       expect.stringMatching(/dead letter is refused.*maximum messages exceeded/),
     ])
     expect(await source.deadLetters()).toHaveLength(1)
+    // It is waited for: whatever else the process does goes on meanwhile.
+    let [turns, over] = [0, false]
+    const turn = () => {
+      turns++
+      if (!over) setImmediate(turn)
+    }
+    turn()
+    await session.take({ count: 1, bytes: 1e6 }, NEVER)
+    over = true
+    expect(turns).toBeGreaterThan(10)
     await manager.streams.update(`${mine.stream}-dead`, { max_msgs: -1 })
     await until('the other is buried too', async () => {
       await session.take({ count: 1, bytes: 1e6 }, NEVER)
@@ -196,6 +206,48 @@ describeWith(['nats'], 'nats and dead letters', () => {
     expect(await source.deadLetters()).toHaveLength(2)
     told.stop()
     await session.close()
+    await mine.close()
+  })
+
+  test('headers that leave no room for those of a letter: it is buried without the largest, and those behind it are too', async () => {
+    const mine = broker(connecting(url()))
+    const source = mine.source({ group: 'g', create: true, block: 100 })
+    const session = await source.open()
+    const subject = `${mine.stream}.a`
+    const block = (name: string, bytes: number) =>
+      Buffer.from(`NATS/1.0\r\n${name}: ${'x'.repeat(bytes)}\r\nPlain: p\r\n\r\n`)
+    admin.publish(subject, 'not json', { headers: { encode: () => block('Huge', 65_400) } as never })
+    admin.publish(subject, 'not json either')
+    await admin.flush()
+    const publisher = mine.publisher({ subject })
+    const sized = (id: string, bytes: number) =>
+      new Message({ id, source: '/s', type: 't', extensions: { note: 'y'.repeat(bytes) } }, '{}')
+    const outcomes = await publisher.publish([sized('fits', 65_200), sized('not', 66_000), message()], NEVER)
+    expect(outcomes).toMatchObject([
+      { kind: 'ok' },
+      { kind: 'rejected', error: { message: expect.stringMatching(/header size/) } },
+      { kind: 'ok' },
+    ])
+    const [fits, good] = await receive(session, 2)
+    await session.settle([
+      [fits!, dead('no')],
+      [good!, DONE],
+    ])
+    await until('all are dead', async () => {
+      await session.take({ count: 1, bytes: 1e6 }, NEVER)
+      return (await source.stats()).dead === 3
+    })
+    expect(await source.stats()).toMatchObject({ pending: 0, lag: 0 })
+    const letters = [...(await source.deadLetters())].sort((a, b) => a.sequence - b.sequence)
+    expect(letters.map((letter) => letter.reason)).toEqual([
+      expect.stringMatching(/MALFORMED_MESSAGE.* \[without its largest headers, .*: Huge\]$/),
+      expect.stringMatching(/MALFORMED_MESSAGE[^[]*(\[[A-Z_]+\][^[]*)?$/),
+      expect.stringMatching(/^no \[without its largest headers, .*: ce-note\]$/),
+    ])
+    expect(letters[0]).toMatchObject({ headers: { Plain: 'p' }, data: Buffer.from('not json') })
+    expect(letters[2]!.message?.id).toBe('fits')
+    await session.close()
+    await publisher.close()
     await mine.close()
   })
 

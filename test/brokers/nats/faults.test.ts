@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { systemClock } from '../../../src/core/index.ts'
 import { DONE, Flow, RELEASE } from '../../../src/flow/index.ts'
 import { faultProxy, recordTelemetry, runScript } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { control, privateNats } from './private.ts'
@@ -20,7 +21,8 @@ describeWith(['nats'], 'nats under faults', () => {
   afterAll(async () => await rm(folder, { recursive: true }))
 
   const url = () => service('nats').url
-  const script = (args: string[]) => runScript({ script: new URL('./consumer-script.ts', import.meta.url), args })
+  const script = (args: string[]) =>
+    runScript({ script: bundled(new URL('./consumer-script.ts', import.meta.url)), args })
   const handled = async (file: string) => (await readFile(file, 'utf8').catch(() => '')).split('\n').filter(Boolean)
   const proxied = async () => {
     const { hostname, port } = new URL(url())
@@ -85,10 +87,10 @@ describeWith(['nats'], 'nats under faults', () => {
     let runs = 0
     // Many, so that what is given to another after all is not given to the same one by chance.
     const flows = [1, 2, 3, 4, 5].map(() => {
-      const from = mine.source({ group: 'g', create: true, ackWait: 1500, block: 100 })
+      const from = mine.source({ group: 'g', create: true, ackWait: 2500, block: 100 })
       const each = async () => {
         runs++
-        await systemClock.sleep(4000)
+        await systemClock.sleep(6000)
       }
       return new Flow({ name: 'slow', from, step: { each } })
     })
@@ -294,7 +296,7 @@ describeWith(['nats'], 'nats under faults', () => {
       const told = telemetry.of('warning').filter(({ where }) => where.includes(mine.stream))
       telemetry.stop()
       const texts = new Set(told.map((warning) => warning.message))
-      expect([...texts]).toEqual([expect.stringMatching(/ was deleted\. /)])
+      expect([...texts]).toEqual([expect.stringMatching(/ was deleted\. .* comes again, handled or not/)])
       await admin.close()
       await publisher.close()
       await mine.close()
@@ -305,7 +307,7 @@ describeWith(['nats'], 'nats under faults', () => {
 describeWith(['nats'], 'a group that began with what comes', () => {
   const url = () => service('nats').url
 
-  test.each(['consumer', 'stream'])(
+  test.each(['consumer', 'consumer, and its dead letters purged before,', 'stream'])(
     'whose %s is deleted begins where it began, not with what comes now',
     async (what) => {
       const mine = broker(connecting(url()))
@@ -321,8 +323,12 @@ describeWith(['nats'], 'a group that began with what comes', () => {
       const { jetstreamManager } = await import('@nats-io/jetstream')
       const admin = await connecting(url())()
       const manager = await jetstreamManager(admin)
-      if (what === 'consumer') await manager.consumers.delete(mine.stream, 'g')
-      else await manager.streams.delete(mine.stream)
+      if (what.includes('purged')) {
+        await manager.streams.purge(`${mine.stream}-dead`)
+        await (await source.open()).close()
+      }
+      if (what === 'stream') await manager.streams.delete(mine.stream)
+      else await manager.consumers.delete(mine.stream, 'g')
       // Nobody reads when this comes.
       await until('it is published', async () => {
         const outcomes = await publisher.publish([after], NEVER).catch(() => [])
@@ -331,7 +337,7 @@ describeWith(['nats'], 'a group that began with what comes', () => {
       await session.close().catch(() => {})
       const other = broker(connecting(url()), { stream: mine.stream })
       const second = await other.source({ group: 'g', create: true, start: 'new', block: 50 }).open()
-      const wanted = what === 'consumer' ? [handled.id, pending.id, after.id] : [after.id]
+      const wanted = what === 'stream' ? [after.id] : [handled.id, pending.id, after.id]
       expect((await receive(second, wanted.length)).map(({ message: { id } }) => id)).toEqual(wanted)
       await second.close()
       await admin.close()
@@ -340,6 +346,50 @@ describeWith(['nats'], 'a group that began with what comes', () => {
       await other.close()
     },
   )
+})
+
+describeWith(['nats'], 'members of a group that begin with what comes at the same time', () => {
+  test('begin at one place, which is the one that is kept', async () => {
+    const { url } = service('nats')
+    const mine = broker(connecting(url))
+    const publisher = mine.publisher({ subject: `${mine.stream}.a` })
+    await publisher.publish([message()], NEVER)
+    let goOn = () => {}
+    const gate = new Promise<void>((resolve) => {
+      goOn = resolve
+    })
+    let held = false
+    /** It has looked where to begin, and is slow to say so. */
+    const slow = async () => {
+      const connection = await connecting(url)()
+      const publish = connection.publish.bind(connection)
+      connection.publish = (subject, ...given) => {
+        if (!subject.endsWith('.start.g')) return publish(subject, ...given)
+        held = true
+        void gate.then(() => publish(subject, ...given))
+      }
+      return connection
+    }
+    const open = (connection: typeof slow) =>
+      broker(connection, { stream: mine.stream }).source({ group: 'g', create: true, start: 'new' }).open()
+    const first = open(slow)
+    await until('it has looked', () => held)
+    await publisher.publish([message(), message()], NEVER)
+    const second = await open(connecting(url))
+    goOn()
+    const sessions = [await first, second]
+    const { jetstreamManager } = await import('@nats-io/jetstream')
+    const admin = await connecting(url)()
+    const manager = await jetstreamManager(admin)
+    const { config } = await manager.consumers.info(mine.stream, 'g')
+    const [dead, subject] = [`${mine.stream}-dead`, `${mine.stream}-dead.start.g`]
+    const noted = await manager.streams.getMessage(dead, { last_by_subj: subject })
+    expect([config.opt_start_seq, noted!.string().split(' ')[0]]).toEqual([4, '4'])
+    for (const session of sessions) await session.close()
+    await admin.close()
+    await publisher.close()
+    await mine.close()
+  })
 })
 
 describeWith(['nats'], 'nats while the server restarts', () => {

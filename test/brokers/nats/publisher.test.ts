@@ -102,6 +102,12 @@ describeWith(['nats'], 'nats: what a publisher is answered', () => {
     expect(texts[2]).toMatch(new RegExp(`no stream takes the subject .*; ${stream} takes ${stream}.>`))
     expect(texts[3]).toMatch(/"a b" is not a subject/)
     expect((await manager.streams.info(other)).state.messages).toBe(0)
+    // One subject for all, which another stream takes, or none: no message is to blame.
+    for (const subject of [`${other}.a`, fresh()]) {
+      const fixed = mine.publisher({ subject })
+      expect(kinds(await fixed.publish([message()], NEVER))).toEqual(['down'])
+      await fixed.close()
+    }
     await manager.streams.delete(stream)
     expect(kinds(await publisher.publish([to(`${stream}.a`)], NEVER))).toEqual(['down'])
     await expect(publisher.publish([to(`${stream}.a`)], NEVER)).rejects.toThrow(/there is no stream/)
@@ -122,6 +128,7 @@ describeWith(['nats'], 'nats: what a publisher is answered', () => {
       `{"stream":"${stream}"}`,
       `{"stream":"${stream}","seq":0}`,
       `{"stream":"${stream}","seq":"1"}`,
+      '{"error":{"code":503,"description":"not now"}}',
     ]
     const foreign = await connecting(url())()
     const answer = (subject: string, text: string) =>
