@@ -46,6 +46,11 @@ export class Arrivals {
     return this.#queue.length
   }
 
+  /** Whether it is here already. */
+  has(message: RawMessage): boolean {
+    return this.#known.has(nameOf(message))
+  }
+
   add(message: RawMessage, size: number): Arrival {
     const name = nameOf(message)
     const known = this.#known.get(name)

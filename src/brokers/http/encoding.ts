@@ -1,4 +1,5 @@
-import { contentMode, STRUCTURED_TYPE, toBinary, toStructured } from '../../cloudevents/index.ts'
+import { toUnambiguous } from '../../cloudevents/binary.ts'
+import { STRUCTURED_TYPE, toStructured } from '../../cloudevents/index.ts'
 import { eventUuid, type RawMessage } from '../../core/index.ts'
 import { attributesText, type Secret, signatureOf } from './signature.ts'
 
@@ -26,12 +27,8 @@ export function encode(message: RawMessage, mode: Mode, secrets: readonly Secret
 }
 
 function content(message: RawMessage, mode: Mode): Encoded {
-  // An event whose data is itself an event would be taken for that one.
-  if (mode === 'structured' || contentMode(message.datacontenttype) !== 'binary') {
-    const headers = { 'content-type': `${STRUCTURED_TYPE}; charset=utf-8` }
-    return { headers, body: toStructured(message) }
-  }
-  return toBinary(message)
+  if (mode === 'binary') return toUnambiguous(message)
+  return { headers: { 'content-type': `${STRUCTURED_TYPE}; charset=utf-8` }, body: toStructured(message) }
 }
 
 /**

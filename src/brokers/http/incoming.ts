@@ -1,7 +1,7 @@
 import type { Deadlines } from '../../core/deadlines.ts'
 
-/** Why a body was not read to its end. */
-export type Unread = 'too large' | 'too slow' | 'broken' | 'no room'
+/** Why a body was not read to its end. `taken`: somebody else has read it before. */
+export type Unread = 'too large' | 'too slow' | 'broken' | 'no room' | 'taken'
 
 /** Bytes that all requests together may hold here. */
 export class Room {
@@ -23,6 +23,29 @@ export class Room {
     this.#taken -= bytes
   }
 }
+
+/**
+ * What has come of a body. A piece costs some hundred bytes beside its own, and a stranger may send a mebibyte in pieces of
+ * one byte: so every so many become one.
+ */
+export class Pieces {
+  readonly #all: Uint8Array[] = []
+  #joined = 0
+
+  add(piece: Uint8Array): void {
+    this.#all.push(piece)
+    if (this.#all.length - this.#joined < MOST_PIECES) return
+    this.#all.push(Buffer.concat(this.#all.splice(this.#joined)))
+    this.#joined++
+  }
+
+  /** The most common body comes in one piece, and is not copied. */
+  whole(): Uint8Array {
+    return this.#all.length === 1 ? this.#all[0]! : Buffer.concat(this.#all)
+  }
+}
+
+const MOST_PIECES = 256
 
 /** How large a body may be, and how long it may take. */
 export interface BodyLimits {
@@ -51,6 +74,10 @@ export interface Verdict {
   readonly status: number
   readonly headers?: Readonly<Record<string, string>>
   readonly text?: string
+}
+
+export function verdict(status: number, text: string, headers: Record<string, string> = {}): Verdict {
+  return { status, text: `${text}\n`, headers: { 'content-type': 'text/plain; charset=utf-8', ...headers } }
 }
 
 export const NOTHING: Uint8Array = new Uint8Array()

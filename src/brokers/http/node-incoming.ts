@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { type BodyLimits, type Incoming, isTooLong, type Unread } from './incoming.ts'
+import { type BodyLimits, type Incoming, isTooLong, Pieces, type Unread } from './incoming.ts'
 
 /** A request of `node:http`, without the objects of the web around it: those cost more than all the rest. */
 export class NodeIncoming implements Incoming {
@@ -20,12 +20,13 @@ export class NodeIncoming implements Incoming {
 
   async read(limits: BodyLimits): Promise<Uint8Array | Unread> {
     if (isTooLong(this, limits)) return 'too large'
+    if (this.#incoming.readableEnded) return 'taken'
     return await new Promise((resolve) => this.#read(limits, resolve))
   }
 
   #read({ most, timeout, deadlines, room }: BodyLimits, resolve: (body: Uint8Array | Unread) => void): void {
     const incoming = this.#incoming
-    const chunks: Buffer[] = []
+    const pieces = new Pieces()
     let size = 0
     const end = (body: Uint8Array | Unread) => {
       deadlines.delete(deadline)
@@ -38,9 +39,9 @@ export class NodeIncoming implements Incoming {
       size += chunk.length
       if (size > most) end('too large')
       else if (room?.(chunk.length) === false) end('no room')
-      else chunks.push(chunk)
+      else pieces.add(chunk)
     }
-    const onEnd = () => end(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, size))
+    const onEnd = () => end(pieces.whole())
     const onBroken = () => end('broken')
     const deadline = deadlines.add(timeout, () => end('too slow'))
     if (incoming.destroyed) onBroken()

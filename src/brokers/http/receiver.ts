@@ -5,6 +5,7 @@ import {
   type Clock,
   checkOptions,
   type Duration,
+  describe,
   errorSummary,
   milliseconds,
   type OptionNames,
@@ -12,11 +13,12 @@ import {
   systemClock,
   telemetry,
   WaybillError,
+  warnOnce,
   wholeNumber,
 } from '../../core/index.ts'
 import { decodedMessage, type Phase, type Session, type Source, type Stoppable } from '../../flow/index.ts'
 import { Arrivals, type HttpDelivery, type Reply } from './arrivals.ts'
-import { type BodyLimits, type Incoming, Room, type Unread, type Verdict } from './incoming.ts'
+import { type BodyLimits, type Incoming, Room, type Unread, type Verdict, verdict } from './incoming.ts'
 import { HttpSession } from './session.ts'
 import { attributesText, type Secret, secretsOf, verify } from './signature.ts'
 import { WebIncoming, webResponse } from './web-incoming.ts'
@@ -103,6 +105,9 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     for (const session of this.#sessions) session.wake()
   })
   readonly #stopped = new AbortController()
+  /** Since the last request whose signature was right. */
+  #refusals = 0
+  #warnedUntil = 0
   /** Requests that are being read or answered. */
   #requests = 0
   #onIdle: (() => void) | undefined
@@ -114,7 +119,7 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     if (unsigned === (secrets !== undefined)) {
       throw new WaybillError(
         'INVALID_OPTION',
-        `${where}: give the secrets of the senders, or unsigned: true where something else keeps strangers out; not both`,
+        `${where}: give either the secrets of the senders, or unsigned: true if only trusted senders can reach it; not both`,
       )
     }
     this.name = name
@@ -140,6 +145,12 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
       )
     }
     this.#room = new Room(total)
+    if (options.decode !== undefined && typeof options.decode !== 'function') {
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `${where}: decode: ${describe(options.decode)} is not allowed; give a function that makes a message of { headers, body }`,
+      )
+    }
     this.#decode = options.decode
   }
 
@@ -189,8 +200,11 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     if (mode === 'batch')
       return verdict(415, `${BATCH_TYPE} is not accepted: one response cannot speak for many events`)
     if (mode === 'unknown') return verdict(415, `of structured events only ${STRUCTURED_TYPE} is taken`)
+    if (mode !== 'own' && (headers['content-encoding'] || 'identity').toLowerCase() !== 'identity') {
+      return verdict(415, 'compressed bodies are not read', { 'accept-encoding': 'identity' })
+    }
     const stale = this.#secrets.length === 0 ? undefined : this.#unsigned(headers)
-    if (stale !== undefined) return verdict(401, stale)
+    if (stale !== undefined) return this.#refused(stale)
     if (this.#sessions.size === 0 || this.#arrivals.size >= this.#limits.maxMessages) return away()
     let held = 0
     const room = (bytes: number) => {
@@ -208,14 +222,25 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
   async #answerBody(incoming: Incoming, mode: BodyMode, body: Uint8Array | Unread): Promise<Verdict> {
     const { headers } = incoming
     if (body === 'no room') return away()
+    if (body === 'taken') {
+      // No message is to blame for it.
+      warnOnce(
+        this.name,
+        'the body of a request was read before the receiver got it; put the receiver before body parsers',
+      )
+      return away()
+    }
     if (body === 'too large') return verdict(413, `the body is larger than ${this.#limits.maxBytes} bytes`)
     if (body === 'too slow') return verdict(408, 'the body took too long')
     // It says nothing of the message: 400 would be its end.
     if (body === 'broken') return verdict(408, 'the body broke off')
     const forged = this.#secrets.length === 0 ? undefined : this.#forged(headers, body, mode === 'binary')
-    if (forged !== undefined) return verdict(401, forged)
+    if (forged !== undefined) return this.#refused(forged)
+    this.#refusals = 0
     const message = this.#messageOf(headers, body, mode)
     if (typeof message === 'string') return verdict(400, message)
+    // Others have come while it was read.
+    if (!this.#arrivals.has(message) && this.#arrivals.size >= this.#limits.maxMessages) return away()
     return verdictOn(await this.#settled(message, body.byteLength, incoming))
   }
 
@@ -226,8 +251,21 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
     } catch (thrown) {
       const what = this.#decode === undefined ? 'not a CloudEvent' : 'not a message'
       const error = asError(thrown)
+      // Its text may quote the body.
+      if (this.#decode !== undefined) warnOnce(this.name, `decode threw ${error.name}; such requests are answered 400`)
       return error instanceof WaybillError ? `${what}: ${error.message}` : what
     }
+  }
+
+  /** The sender hears why; the operator hears it when nobody's signature is right, which a wrong secret or clock here does. */
+  #refused(reason: string): Verdict {
+    const now = this.#clock.monotonic()
+    if (++this.#refusals >= REFUSALS && now >= this.#warnedUntil) {
+      this.#warnedUntil = now + WARN_EVERY
+      const message = `${this.#refusals} requests in a row were refused with 401: ${reason}; look at the secrets of both sides and at their clocks`
+      telemetry.warning.publish({ where: this.name, message })
+    }
+    return verdict(401, reason)
   }
 
   /** What can be said against the signature before the body has come. */
@@ -271,6 +309,10 @@ export class HttpReceiver implements Source<HttpDelivery>, Stoppable {
   }
 }
 
+/** So many in a row, and no signature that was right between them, are worth a warning; one in an hour. */
+const REFUSALS = 3
+const WARN_EVERY = 3_600_000
+
 const SIGNATURE_HEADERS = ['webhook-id', 'webhook-timestamp', 'webhook-signature'] as const
 
 /** How the body holds its event; `own`: only `decode` knows. */
@@ -303,10 +345,6 @@ const DONE: Verdict = { status: 204 }
 
 function away(stopping = false): Verdict {
   return verdict(503, 'not now', { 'retry-after': '1', ...(stopping ? { connection: 'close' } : {}) })
-}
-
-function verdict(status: number, text: string, headers: Record<string, string> = {}): Verdict {
-  return { status, text: `${text}\n`, headers: { 'content-type': 'text/plain; charset=utf-8', ...headers } }
 }
 
 /** `httpReceiver({ secrets })`: see HttpReceiver. */

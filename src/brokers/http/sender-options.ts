@@ -34,7 +34,7 @@ export interface HttpSenderOptions {
   mode?: Mode
   /** How long one request may take, from connecting to its answer. Default 15 s. */
   timeout?: Duration
-  /** How many requests at once, over as many connections, which are kept. Default 10. */
+  /** How many requests at once, over as many connections, which are kept for the next ones. Default 10. */
   concurrency?: number
   /** The longest pause a Retry-After may ask for. Default 1 h. */
   longestRetryAfter?: Duration
@@ -101,7 +101,7 @@ export function senderSettings(options: HttpSenderOptions): HttpSenderSettings {
   if (unsigned === (secrets !== undefined)) {
     throw new WaybillError(
       'INVALID_OPTION',
-      `${where}: give secrets, so that the receiver can tell these requests from others, or unsigned: true; not both`,
+      `${where}: give either secrets, with which requests are signed, or unsigned: true; not both`,
     )
   }
   const guard = new AddressGuard(where, options.allow ?? [], options.lookup)
@@ -151,7 +151,9 @@ function parsed(text: string): URL | undefined {
   }
 }
 
-const OWN_HEADERS = /^(ce-.*|webhook-.*|content-type|content-length|host|connection|transfer-encoding)$/
+/** All of `webhook-` but what says who sends, which receivers that ask for it give their consent to. */
+const OWN_HEADERS =
+  /^(ce-.*|webhook-(?!request-origin$).*|content-type|content-length|content-encoding|host|connection|transfer-encoding)$/
 
 function headersFrom(where: string, given: HttpSenderOptions['headers'] = {}): Record<string, string> {
   const headers: Record<string, string> = {}

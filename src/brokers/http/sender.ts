@@ -1,11 +1,28 @@
-import { Agent as PlainAgent } from 'node:http'
-import { Agent as SecureAgent } from 'node:https'
 import { Bag, Deadlines } from '../../core/deadlines.ts'
 import { asError, encodeData, onAbort, type RawMessage, Unavailable, WaybillError } from '../../core/index.ts'
 import { type Outcome, outcomeOf, type Publisher } from '../../flow/index.ts'
+import { type Agents, agentsOf } from './connections.ts'
 import { type Encoded, encode } from './encoding.ts'
-import { type Judged, judge, post, type RequestTarget, targetOf } from './request.ts'
+import { Endpoints, type Silence, Slots } from './endpoints.ts'
+import {
+  type HttpResponse,
+  type Judged,
+  judge,
+  notBefore,
+  post,
+  type RequestTarget,
+  TOO_MANY,
+  targetOf,
+} from './request.ts'
 import { type HttpSenderOptions, type HttpSenderSettings, senderSettings } from './sender-options.ts'
+
+/** One of several messages of a call that go to one endpoint. */
+interface Sending {
+  readonly message: RawMessage
+  readonly target: RequestTarget
+  /** Its place in the call. */
+  readonly at: number
+}
 
 /** What the messages of one call share: once the destination is away, the rest is not tried. */
 interface SendCall {
@@ -17,11 +34,12 @@ interface SendCall {
 
 /**
  * Events as signed CloudEvents webhooks, one POST each. With one URL, whatever speaks of the server as a whole (no
- * connection, no answer, 429, 502, 503, 504) is `down`: nobody is charged, the flow pauses and probes, and nothing is
- * sent before the time that a Retry-After names. So is what a wrong address, secret or route brings (redirects, 401, 403,
- * 404, 405, 409 and the like): a deploy mends it. A message that alone gets such an answer while others arrive is charged by
- * the flow. What speaks of the message (400, 413, 415, 422 …) is refused for good. With a URL for each message there is no whole: the same then concerns
- * that message alone, so that one endpoint which is away holds back nobody else.
+ * connection, no answer, 429, 502, 503, 504, 520 to 530) is `down`: nobody is charged, the flow pauses and probes, and nothing is
+ * sent before the time that a Retry-After names. So is what a wrong address, secret, proxy or route brings (redirects, 400,
+ * 401, 403, 404, 405, 409, 501 and the like): a deploy mends it. A message that alone gets such an answer while others arrive is charged by
+ * the flow. What speaks of the message (413, 422, 431) is refused for good. With a URL for each message there is no whole: the
+ * same then concerns that message alone, and one endpoint which is away or hangs holds back others as little as slots allow
+ * (Endpoints).
  */
 export class HttpSender implements Publisher {
   readonly name: string
@@ -29,7 +47,9 @@ export class HttpSender implements Publisher {
   readonly features = {}
   readonly #settings: HttpSenderSettings
   readonly #slots: Slots
-  readonly #agents: { readonly 'http:': PlainAgent; readonly 'https:': SecureAgent }
+  /** Where there is a URL for each message. */
+  readonly #endpoints: Endpoints
+  readonly #agents: Agents
   readonly #deadlines: Deadlines
   /** Of the one destination, where there is one. */
   readonly #target: RequestTarget | undefined
@@ -37,14 +57,14 @@ export class HttpSender implements Publisher {
 
   constructor(options: HttpSenderOptions) {
     const settings = senderSettings(options)
-    const { concurrency, guard, tls } = settings
+    const { concurrency } = settings
     this.name = settings.name
     this.#settings = settings
     this.#slots = new Slots(concurrency)
+    this.#endpoints = new Endpoints(concurrency, settings.clock)
     this.#deadlines = new Deadlines(settings.clock)
     this.#target = settings.fixed === undefined ? undefined : targetOf(settings.fixed, settings.headers)
-    const connections = { keepAlive: true, maxSockets: concurrency, maxFreeSockets: concurrency, lookup: guard.lookup }
-    this.#agents = { 'http:': new PlainAgent(connections), 'https:': new SecureAgent({ ...tls, ...connections }) }
+    this.#agents = agentsOf(settings)
   }
 
   /** A destination that may not be reached shows at start; one that cannot be found at present is waited for. */
@@ -63,18 +83,27 @@ export class HttpSender implements Publisher {
     const wait = this.#notBefore - clock.monotonic()
     if (fixed !== undefined && wait > 0) {
       const error = new Unavailable(`${this.name} asked for a pause, of which ${Math.ceil(wait)} ms are left`)
-      return messages.map(() => ({ kind: 'down', error }))
+      return messages.map(() => untried(error))
     }
     const call: SendCall = { signal, flying: new Bag(), away: undefined }
+    const outcomes = new Array<Outcome>(messages.length)
+    let over = () => {}
+    const aborted = new Promise<void>((resolve) => {
+      over = resolve
+    })
     const forget = onAbort(signal, () => {
       call.away ??= signal.reason
       for (const { value: giveUp } of call.flying.all()) giveUp(signal.reason)
+      over()
     })
-    try {
-      return await this.#all(messages, call)
-    } finally {
-      forget()
-    }
+    const sent =
+      this.#target === undefined
+        ? this.#each(messages, outcomes, call)
+        : this.#all(messages, outcomes, this.#target, call)
+    // Some may wait for slots that another call has. They are not waited for: what is known to have arrived is to be said in time.
+    await Promise.race([sent, aborted])
+    forget()
+    return Array.from(outcomes, (outcome) => outcome ?? untried(signal.reason))
   }
 
   async close(): Promise<void> {
@@ -82,15 +111,19 @@ export class HttpSender implements Publisher {
   }
 
   /** As many at a time as there are slots: each that is had takes one message after the other. */
-  async #all(messages: readonly RawMessage[], call: SendCall): Promise<readonly Outcome[]> {
-    const outcomes = new Array<Outcome>(messages.length)
+  async #all(
+    messages: readonly RawMessage[],
+    outcomes: Outcome[],
+    target: RequestTarget,
+    call: SendCall,
+  ): Promise<void> {
     let next = 0
     const send = async () => {
       const release = await this.#slots.take()
       try {
         while (next < messages.length) {
           const at = next++
-          outcomes[at] = await this.#one(messages[at]!, call)
+          outcomes[at] = await this.#one(messages[at]!, target, call)
         }
       } finally {
         release()
@@ -98,16 +131,55 @@ export class HttpSender implements Publisher {
     }
     const senders = Math.min(messages.length, this.#settings.concurrency)
     await Promise.all(Array.from({ length: senders }, send))
-    return outcomes
   }
 
-  async #one(message: RawMessage, call: SendCall): Promise<Outcome> {
-    if (call.away !== undefined) return { kind: 'down', error: call.away }
+  /** By endpoints, so that one holds up another as little as slots allow. */
+  async #each(messages: readonly RawMessage[], outcomes: Outcome[], call: SendCall): Promise<void> {
+    const groups = new Map<string, Sending[]>()
+    messages.forEach((message, at) => {
+      try {
+        const target = this.#targetOf(message)
+        const group = groups.get(target.name)
+        if (group === undefined) groups.set(target.name, [{ message, target, at }])
+        else group.push({ message, target, at })
+      } catch (error) {
+        outcomes[at] = refusal(error)
+      }
+    })
+    await Promise.all([...groups.values()].map((group) => this.#toEndpoint(group, outcomes, call)))
+  }
+
+  async #toEndpoint(group: readonly Sending[], outcomes: Outcome[], call: SendCall): Promise<void> {
+    const endpoints = this.#endpoints
+    const endpoint = group[0]!.target
+    let next = 0
+    const send = async () => {
+      const { message, target, at } = group[next++]!
+      let silence = endpoints.silence(endpoint)
+      if (silence === undefined) {
+        const release = await endpoints.take(endpoint)
+        try {
+          // Another may have found out meanwhile.
+          silence = endpoints.silence(endpoint)
+          if (silence === undefined) outcomes[at] = await this.#one(message, target, call)
+        } finally {
+          release()
+        }
+      }
+      if (silence !== undefined) outcomes[at] = notTried(silence)
+    }
+    const sendAll = async () => {
+      while (next < group.length) await send()
+    }
+    if (endpoints.isSilent(endpoint)) await send()
+    await Promise.all(Array.from({ length: Math.min(group.length - next, endpoints.most) }, sendAll))
+  }
+
+  async #one(message: RawMessage, target: RequestTarget, call: SendCall): Promise<Outcome> {
+    if (call.away !== undefined) return untried(call.away)
     const { mode, secrets, timeout, clock, longestRetryAfter } = this.#settings
-    let target: RequestTarget
     let encoded: Encoded
     try {
-      target = this.#target ?? this.#targetOf(message)
       encoded = encode(encodeData(message), mode, secrets, clock.now())
     } catch (error) {
       return refusal(error)
@@ -116,14 +188,20 @@ export class HttpSender implements Publisher {
     const { signal, flying } = call
     const agent = this.#agents[target.request.protocol as 'http:' | 'https:']
     let judged: Judged
+    let answer: HttpResponse | undefined
     try {
-      const answer = await post({ target, agent, headers, body, timeout, deadlines: this.#deadlines, signal, flying })
+      answer = await post({ target, agent, headers, body, timeout, deadlines: this.#deadlines, signal, flying })
       judged = judge(answer, clock.now(), longestRetryAfter)
+      this.#endpoints.answered(target)
     } catch (error) {
+      // Whoever aborts has a reason of his own, and the message is not it.
+      if (signal.aborted) return { kind: 'down', error: signal.reason }
       judged = failure(error, target.host, this.#target !== undefined)
     }
     if (judged.kind === 'misdirected') return this.#misdirected(judged)
-    return judged.kind === 'away' ? this.#away(judged, call) : judged
+    if (judged.kind !== 'away') return judged
+    if (answer === undefined && this.#target === undefined) this.#endpoints.unanswered(target, judged.error)
+    return this.#away(judged, call)
   }
 
   #targetOf(message: RawMessage): RequestTarget {
@@ -133,10 +211,12 @@ export class HttpSender implements Publisher {
     return targetOf(url, headers)
   }
 
-  #away({ error, after }: Extract<Judged, { kind: 'away' }>, call: SendCall): Outcome {
+  #away({ error, after, status }: Extract<Judged, { kind: 'away' }>, call: SendCall): Outcome {
     const { fixed, clock } = this.#settings
-    if (fixed === undefined) return after === undefined ? { kind: 'failed', error } : { kind: 'failed', error, after }
-    if (after !== undefined) this.#notBefore = clock.monotonic() + after
+    if (fixed === undefined) return { kind: 'failed', error: notBefore(error, after) }
+    const pause = status === TOO_MANY ? Math.max(after ?? 0, LEAST_PAUSE) : Math.min(after ?? 0, ASK_AGAIN)
+    // Of those that were under way together, each has an answer: the longest pause counts.
+    if (pause > 0) this.#notBefore = Math.max(this.#notBefore, clock.monotonic() + pause)
     call.away = error
     return { kind: 'down', error }
   }
@@ -148,20 +228,33 @@ export class HttpSender implements Publisher {
   }
 }
 
-/** What is wrong with the message, or with the address it leads to. */
+/** It was not sent: others have shown that the destination is away. */
+function untried(error: unknown): Outcome {
+  return { kind: 'down', error, untried: true }
+}
+
+/** What is wrong with the message, or with the address it leads to. A URL that is none may be mended by a deploy. */
 function refusal(thrown: unknown): Outcome {
   const error = asError(thrown)
-  if (error instanceof WaybillError && REFUSED.has(error.code)) return { kind: 'rejected', error }
+  if (error instanceof WaybillError && error.code === 'BLOCKED_ADDRESS') return { kind: 'rejected', error }
   return outcomeOf(error)
 }
 
-const REFUSED = new Set(['BLOCKED_ADDRESS', 'INVALID_OPTION'])
+/** One server of several may say 503 for an hour, and the others be there: so the destination is asked again, in milliseconds. */
+const ASK_AGAIN = 60_000
+/** Whoever counts requests and does not say when there may be more is left alone for so long, in milliseconds. */
+const LEAST_PAUSE = 1000
+
+/** As if it had been: others to the same endpoint were, a moment ago. */
+function notTried({ error }: Silence): Outcome {
+  return { kind: 'failed', error }
+}
 
 /** Nothing was answered. Certificates are among it: they are the server's, and may be mended. */
 function failure(error: unknown, host: string, fixed: boolean): Judged {
   const { code } = error as { code?: unknown }
-  // The one destination of all messages may mean another address again; an endpoint somebody chose is refused.
-  if (code === 'BLOCKED_ADDRESS' && !fixed) return { kind: 'rejected', error }
+  // A name may mean another address again.
+  if (code === 'BLOCKED_ADDRESS' && !fixed) return { kind: 'failed', error }
   if (code === 'ERR_INVALID_CHAR' || code === 'ERR_HTTP_INVALID_HEADER_VALUE') {
     // The error names the header, not its value.
     return { kind: 'rejected', error: new WaybillError('NOT_SERIALISABLE', 'an attribute cannot stand in a header') }
@@ -172,25 +265,4 @@ function failure(error: unknown, host: string, fixed: boolean): Judged {
 /** `to: httpSender({ url, secrets })`: see HttpSender. */
 export function httpSender(options: HttpSenderOptions): HttpSender {
   return new HttpSender(options)
-}
-
-/** So many at a time, in the order they asked. */
-export class Slots {
-  #free: number
-  readonly #waiting: (() => void)[] = []
-
-  constructor(count: number) {
-    this.#free = count
-  }
-
-  /** Resolves with the way to give it back. */
-  async take(): Promise<() => void> {
-    if (this.#free > 0) this.#free--
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
-    return () => {
-      const next = this.#waiting.shift()
-      if (next === undefined) this.#free++
-      else next()
-    }
-  }
 }

@@ -1,5 +1,5 @@
 import { onAbort } from '../../core/index.ts'
-import { type BodyLimits, type Incoming, isTooLong, NOTHING, type Unread, type Verdict } from './incoming.ts'
+import { type BodyLimits, type Incoming, isTooLong, NOTHING, Pieces, type Unread, type Verdict } from './incoming.ts'
 
 /** A request as web frameworks have it. */
 export class WebIncoming implements Incoming {
@@ -16,6 +16,7 @@ export class WebIncoming implements Incoming {
   async read(limits: BodyLimits): Promise<Uint8Array | Unread> {
     if (isTooLong(this, limits)) return 'too large'
     if (this.#request.body === null) return NOTHING
+    if (this.#request.bodyUsed || this.#request.body.locked) return 'taken'
     const reader = (this.#request.body as ReadableStream<Uint8Array>).getReader()
     const { deadlines, timeout } = limits
     let late = () => {}
@@ -47,15 +48,15 @@ async function readAll(
   reader: ReadableStreamDefaultReader<Uint8Array>,
   { most, room }: BodyLimits,
 ): Promise<Uint8Array | Unread> {
-  const chunks: Uint8Array[] = []
+  const pieces = new Pieces()
   let size = 0
   for (;;) {
     const { done, value } = await reader.read()
-    if (done) return chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, size)
+    if (done) return pieces.whole()
     size += value.byteLength
     if (size > most) return 'too large'
     if (room?.(value.byteLength) === false) return 'no room'
-    chunks.push(value)
+    pieces.add(value)
   }
 }
 

@@ -41,7 +41,45 @@ const PUBLIC = [
   ...['::ffff:0:8.8.8.8', '4000::1', '5f01::1'],
 ]
 
+/** First and last of each network of the registries that is not public, and its neighbours where those are. */
+const NETWORKS: [network: string, first: string, last: string, ...neighbours: string[]][] = [
+  ['0.0.0.0/8', '0.0.0.0', '0.255.255.255', '1.0.0.0'],
+  ['10.0.0.0/8', '10.0.0.0', '10.255.255.255', '9.255.255.255', '11.0.0.0'],
+  ['100.64.0.0/10', '100.64.0.0', '100.127.255.255', '100.63.255.255', '100.128.0.0'],
+  ['127.0.0.0/8', '127.0.0.0', '127.255.255.255', '126.255.255.255', '128.0.0.0'],
+  ['169.254.0.0/16', '169.254.0.0', '169.254.255.255', '169.253.255.255', '169.255.0.0'],
+  ['172.16.0.0/12', '172.16.0.0', '172.31.255.255', '172.15.255.255', '172.32.0.0'],
+  ['192.0.0.0/24', '192.0.0.0', '192.0.0.255', '191.255.255.255', '192.0.1.0'],
+  ['192.0.2.0/24', '192.0.2.0', '192.0.2.255', '192.0.1.255', '192.0.3.0'],
+  ['192.88.99.0/24', '192.88.99.0', '192.88.99.255', '192.88.98.255', '192.88.100.0'],
+  ['192.168.0.0/16', '192.168.0.0', '192.168.255.255', '192.167.255.255', '192.169.0.0'],
+  ['198.18.0.0/15', '198.18.0.0', '198.19.255.255', '198.17.255.255', '198.20.0.0'],
+  ['198.51.100.0/24', '198.51.100.0', '198.51.100.255', '198.51.99.255', '198.51.101.0'],
+  ['203.0.113.0/24', '203.0.113.0', '203.0.113.255', '203.0.112.255', '203.0.114.0'],
+  ['224.0.0.0/4 and 240.0.0.0/4', '224.0.0.0', '255.255.255.255', '223.255.255.255'],
+  ['240.0.0.0/4', '239.255.255.255', '240.0.0.0'],
+  ['64:ff9b:1::/48', '64:ff9b:1::', '64:ff9b:1:ffff:ffff:ffff:ffff:ffff', '64:ff9b:2::'],
+  ['100::/64', '100::', '100::ffff:ffff:ffff:ffff', 'ff:ffff::', '100:0:0:2::'],
+  ['100:0:0:1::/64', '100:0:0:1::', '100:0:0:1:ffff:ffff:ffff:ffff', '100:0:0:2::'],
+  ['2001::/23', '2001::', '2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff', '2000:ffff::', '2001:200::'],
+  ['2001:db8::/32', '2001:db8::', '2001:db8:ffff:ffff:ffff:ffff:ffff:ffff', '2001:db7:ffff::', '2001:db9::'],
+  ['3fff::/20', '3fff::', '3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff', '3ffe:ffff::', '3fff:1000::'],
+  ['5f00::/16', '5f00::', '5f00:ffff:ffff:ffff:ffff:ffff:ffff:ffff', '5eff:ffff::', '5f01::'],
+  ['fc00::/7', 'fc00::', 'fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff', 'fbff:ffff::', 'fe00::'],
+  ['fe80::/10 and fec0::/10', 'fe80::', 'feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff', 'fe7f:ffff::'],
+  ['fec0::/10', 'febf:ffff::', 'fec0::'],
+  ['ff00::/8', 'ff00::', 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
+]
+
 describe('addresses', () => {
+  test.each(NETWORKS)(
+    '%s is refused from its first address to its last, and no further',
+    (_, first, last, ...others) => {
+      expect([first, last].map(isPublic)).toEqual([false, false])
+      expect(others.filter((address) => !isPublic(address))).toEqual([])
+    },
+  )
+
   test.each(PRIVATE)('%s is not public', (address) => expect(isPublic(address)).toBe(false))
   test.each(PUBLIC)('%s is public', (address) => expect(isPublic(address)).toBe(true))
   test.each(['', 'localhost', '1.2.3', '1.2.3.4.5', '01.2.3.4x', '::g', '1::2::3', '[::1]'])(
@@ -116,6 +154,10 @@ describe('the guard of private networks', () => {
     'http://0177.0.0.1/',
     'http://[::1]/',
     'http://[::ffff:127.0.0.1]/',
+    'http://[::ffff:0:127.0.0.1]/',
+    'http://[64:ff9b::127.0.0.1]/',
+    'http://[3fff::1]/',
+    'http://[5f00::1]/',
     'http://169.254.169.254/latest/meta-data',
     'http://0.0.0.0/',
   ])('is on by default: %s is refused before anything is sent', (url) => {
@@ -159,8 +201,8 @@ describe('the guard of private networks', () => {
     const lookup = resolver(['127.0.0.1', '10.0.0.1'])
     const to = make({ url: () => `http://mixed.example:${site.port}/`, secrets: SECRET, lookup })
     const [outcome] = await to.publish([message()], NEVER)
-    // With a URL for each message it is that message that is refused, for good.
-    expect(outcome!.kind).toBe('rejected')
+    // A name server may be wrong for a moment, and then for every name: no message is refused for good.
+    expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'BLOCKED_ADDRESS' } })
     expect(requests).toBe(0)
   })
 

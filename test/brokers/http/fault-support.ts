@@ -1,23 +1,15 @@
-import { createServer } from 'node:net'
 import pg from 'pg'
+import { freePort } from '../../../scripts/services/ports.ts'
 import type { ReaderKind } from '../../../src/adapter.ts'
 import { type Message, Relay, type RelayOptions } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { type RunningScript, runScript } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { freshDatabase } from '../../support/services.ts'
 import { message, sender, until } from './support.ts'
 
 const script = (name: string, args: string[], timeout: number) =>
-  runScript({ script: new URL(`./${name}.ts`, import.meta.url), args, timeout })
-
-/** A port that nobody listens on, for a receiver that comes back under the same address. */
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as { port: number }
-  await new Promise((resolve) => server.close(resolve))
-  return port
-}
+  runScript({ script: bundled(new URL(`./${name}.ts`, import.meta.url)), args, timeout })
 
 /** A database with an outbox, an inbox and effects; receivers and relays in processes of their own. */
 export async function site(timeout = 600_000) {
@@ -27,6 +19,7 @@ export async function site(timeout = 600_000) {
   const db = postgres({ pool })
   await db.migrate()
   await pool.query('CREATE TABLE effects (id text NOT NULL)')
+  // For a receiver that comes back under the same address.
   const port = await freePort()
   const url = `http://127.0.0.1:${port}/hooks`
   const children: RunningScript[] = []

@@ -1,5 +1,6 @@
 import { createServer } from 'node:http'
 import { afterEach, describe, expect, test } from 'vitest'
+import { freePort } from '../../../scripts/services/ports.ts'
 import { httpReceiver, nodeListener } from '../../../src/brokers/http/index.ts'
 import { event, Relay, Router, transactional } from '../../../src/index.ts'
 import { memory } from '../../../src/memory/index.ts'
@@ -30,7 +31,7 @@ async function world(timeout = 5000) {
   })
   let requests = 0
   let server = createServer(listener)
-  const port = await listen(server)
+  const port = await listen(server, await freePort())
   const proxy = await faultProxy({ host: '127.0.0.1', port })
   const to = sender(`http://127.0.0.1:${proxy.port}/hooks`, { timeout })
   const relay = new Relay({

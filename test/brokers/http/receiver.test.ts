@@ -1,15 +1,25 @@
+import { once } from 'node:events'
 import { request as nodeRequest } from 'node:http'
-import { connect } from 'node:net'
+import { connect, type Socket } from 'node:net'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 import { afterEach, describe, expect, test } from 'vitest'
 import { encode } from '../../../src/brokers/http/encoding.ts'
-import { type HttpReceiver, type HttpReceiverOptions, httpReceiver } from '../../../src/brokers/http/index.ts'
+import { type Incoming, Pieces } from '../../../src/brokers/http/incoming.ts'
+import {
+  type HttpDelivery,
+  type HttpReceiver,
+  type HttpReceiverOptions,
+  httpReceiver,
+  nodeListener,
+} from '../../../src/brokers/http/index.ts'
 import { secretsOf, signatureOf } from '../../../src/brokers/http/signature.ts'
 import { Message, type RawMessage, Reject, RetryLater } from '../../../src/core/index.ts'
-import { DONE, RELEASE } from '../../../src/flow/index.ts'
+import { DONE, RELEASE, type Session } from '../../../src/flow/index.ts'
 import { type Consumer, event, Router, run } from '../../../src/index.ts'
-import { FakeClock } from '../../../src/testing/index.ts'
-import { message, NEVER, OTHER_SECRET, SECRET, sender, serveReceiver, until } from './support.ts'
+import { FakeClock, recordTelemetry } from '../../../src/testing/index.ts'
+import { message, NEVER, OTHER_SECRET, SECRET, sender, serve, serveReceiver, until } from './support.ts'
 
 const secrets = secretsOf('test', SECRET)
 const Tested = event<{ n: number }>('http.tested')
@@ -117,6 +127,32 @@ describe('a webhook that is in order', () => {
 
 describe('a webhook that is not', () => {
   const hour = 3_600_000
+
+  test('when no signature is right its operator is told, once in an hour and without a secret', async () => {
+    const clock = new FakeClock(Date.now())
+    const name = `refusing ${process.pid}`
+    const { receiver } = await receiving({ name, clock })
+    const recorder = recordTelemetry(['warning'])
+    const told = () => recorder.of('warning').filter(({ where }) => where === name)
+    const forged = () => statusOf(receiver, requestOf(message(), { headers: { 'webhook-id': 'other' } }))
+    const unsigned = () => statusOf(receiver, requestOf(message(), { headers: { 'webhook-signature': undefined } }))
+    expect([await forged(), await unsigned()]).toEqual([401, 401])
+    // Strangers come too: one signature that is right says that nothing is wrong here.
+    expect(await statusOf(receiver, requestOf())).toBe(204)
+    expect([await unsigned(), await unsigned()]).toEqual([401, 401])
+    expect(told()).toEqual([])
+    expect(await forged()).toBe(401)
+    expect(told().map(({ message: text }) => text)).toEqual([
+      '3 requests in a row were refused with 401: the signature is wrong; look at the secrets of both sides and at their clocks',
+    ])
+    for (let i = 0; i < 20; i++) await forged()
+    expect(told()).toHaveLength(1)
+    await clock.advance(hour)
+    await forged()
+    expect(told()).toHaveLength(2)
+    recorder.stop()
+  })
+
   const refused: [string, () => Request, number][] = [
     ['not signed', () => requestOf(message(), { headers: { 'webhook-signature': undefined } }), 401],
     ['without an id', () => requestOf(message(), { headers: { 'webhook-id': undefined } }), 401],
@@ -147,6 +183,7 @@ describe('a webhook that is not', () => {
       () => requestOf(message(), { headers: { 'content-type': 'application/cloudevents+avro' } }),
       415,
     ],
+    ['compressed', () => requestOf(message(), { headers: { 'content-encoding': 'gzip' } }), 415],
     ['a batch', () => requestOf(message(), { headers: { 'content-type': 'application/cloudevents-batch+json' } }), 415],
     ['too large', () => requestOf(message(JSON.stringify('x'.repeat(3000)))), 413],
     [
@@ -317,6 +354,21 @@ describe('a receiver that cannot take more', () => {
     await session.close()
   })
 
+  test('too many that come at the same time: 503, though none was there yet when their bodies were read', async () => {
+    const receiver = httpReceiver({ secrets: SECRET, maxMessages: 2 })
+    const session = await receiver.open()
+    const answers = Array.from({ length: 10 }, () => receiver.handle(requestOf()))
+    const settled: number[] = []
+    for (const answer of answers) answer.then(({ status }) => settled.push(status))
+    await until('there is no room for most', () => settled.length >= 8)
+    const taken = await session.take({ count: 100, bytes: 1e6 }, NEVER)
+    expect(taken.length).toBe(2)
+    await session.settle(taken.map((delivery) => [delivery, DONE]))
+    await Promise.all(answers)
+    expect(settled.toSorted()).toEqual([204, 204, ...Array.from({ length: 8 }, () => 503)])
+    await session.close()
+  })
+
   test('a message that takes too long is answered 503, and who sends it again gets the answer of the first', async () => {
     const clock = new FakeClock(Date.now())
     const receiver = httpReceiver({ secrets: SECRET, clock, timeout: '5s', tolerance: '999d' })
@@ -469,22 +521,71 @@ describe.each([
     expect(text).toMatch(/^HTTP\/1.1 408 /)
   })
 
-  test('a client that hangs up before its turn leaves nothing behind', async () => {
-    await using site = await serveReceiver({ grace: '60s', timeout: '60s' }, web)
-    const session = await site.receiver.open()
-    const socket = connect(site.port, '127.0.0.1')
+  test('a body that something before it has read: 503, since no message is to blame, and a warning says why', async () => {
+    const name = `behind a parser, ${web}`
+    const receiver = httpReceiver({ secrets: SECRET, name, bodyTimeout: '60s' })
+    const session = await receiver.open()
+    const recorder = recordTelemetry(['warning'])
+    const listener = nodeListener(receiver)
+    await using site = await serve(async (request, response) => {
+      for await (const _ of request) {
+        // As a body parser does.
+      }
+      listener(request, response)
+    })
+    if (web) {
+      const request = requestOf()
+      await request.text()
+      expect(await statusOf(receiver, request)).toBe(503)
+    } else {
+      const to = sender(site.url)
+      expect((await to.publish([message()], NEVER))[0]!.kind).toBe('down')
+      await to.close()
+    }
+    expect(recorder.of('warning').filter(({ where }) => where === name)).toMatchObject([
+      { message: expect.stringContaining('before body parsers') },
+    ])
+    recorder.stop()
+    await session.close()
+  })
+
+  /** A signed request of which so many bytes of the body are sent, or all. */
+  function beginTo(port: number, bytes?: number): Socket {
+    const socket = connect(port, '127.0.0.1')
     socket.on('error', () => {})
     const { headers, body } = encode(message(), 'binary', secrets, Date.now())
     const lines = Object.entries({ ...headers, host: 'x' }).map(([name, value]) => `${name}: ${value}`)
-    socket.write(`POST /hooks HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${Buffer.from(body)}`)
-    await session.wait!(10_000, NEVER)
-    socket.destroy()
+    socket.write(`POST /hooks HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${Buffer.from(body).subarray(0, bytes)}`)
+    return socket
+  }
+
+  /** Its stop waits for nobody, and nothing is there to be handled. */
+  async function leftNothing(receiver: HttpReceiver, session: Session<HttpDelivery>): Promise<void> {
     let stopped = false
-    const stopping = site.receiver.stop().then(() => (stopped = true))
-    await until('nobody waits for it', () => stopped)
+    const stopping = receiver.stop().then(() => (stopped = true))
+    await until('nobody waits for it, or reads it', () => stopped)
     await stopping
     expect(await session.take({ count: 10, bytes: 1e6 }, NEVER)).toEqual([])
     await session.close()
+  }
+
+  test('a client that hangs up before its turn leaves nothing behind', async () => {
+    await using site = await serveReceiver({ grace: '60s', timeout: '60s' }, web)
+    const session = await site.receiver.open()
+    const socket = beginTo(site.port)
+    await session.wait!(10_000, NEVER)
+    socket.destroy()
+    await leftNothing(site.receiver, session)
+  })
+
+  test('a client that hangs up within its body leaves nothing behind', async () => {
+    await using site = await serveReceiver({ grace: '10m', bodyTimeout: '10m' }, web)
+    const session = await site.receiver.open()
+    const came = once(site.server, 'request')
+    const socket = beginTo(site.port, 3)
+    await came
+    socket.destroy()
+    await leftNothing(site.receiver, session)
   })
 
   test.each([
@@ -493,6 +594,11 @@ describe.each([
     'POST //evil HTTP/1.1\r\nhost: \r\ncontent-length: 0\r\n\r\n',
     'TRACE / HTTP/1.1\r\nhost: x\r\n\r\n',
     'GET /hooks HTTP/1.1\r\nhost: x\r\n\r\n',
+    'HEAD /hooks HTTP/1.1\r\nhost: x\r\n\r\n',
+    'OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n',
+    'POST /hooks HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n',
+    'POST /hooks HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n',
+    'POST /hooks HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n',
     'POST /hooks HTTP/1.1\r\nhost: x\r\nce-id: 1\r\nce-id: 2\r\ncontent-length: 0\r\n\r\n',
     'nonsense\r\n\r\n',
   ])('%j is answered below 500, and the server lives on', async (text) => {
@@ -545,6 +651,55 @@ describe('what all requests hold together', () => {
   })
 })
 
+test('pieces of one byte, of which a stranger may send a mebibyte, take little more than their bytes', () => {
+  setFlagsFromString('--expose_gc')
+  const collectGarbage = runInNewContext('gc') as () => void
+  const held = () => {
+    collectGarbage()
+    return process.memoryUsage().heapUsed
+  }
+  const bytes = Buffer.from(Array.from({ length: 1024 * 1024 }, (_, at) => at % 251))
+  const pieces = new Pieces()
+  const before = held()
+  for (let at = 0; at < bytes.length; at++) pieces.add(bytes.subarray(at, at + 1))
+  expect((held() - before) / bytes.length, 'bytes of memory for each of the body').toBeLessThan(20)
+  expect(Buffer.compare(pieces.whole(), bytes)).toBe(0)
+})
+
+test('without a word about it, that is 64 MiB: what 400 strangers send at once does not fill the memory', async () => {
+  const receiver = httpReceiver({ secrets: SECRET })
+  const session = await receiver.open()
+  const { headers } = encode(message(), 'binary', secrets, Date.now())
+  let held = 0
+  let most = 0
+  const stranger = (): Incoming => ({
+    method: 'POST',
+    headers,
+    async read({ room }) {
+      let own = 0
+      // A full mebibyte, in pieces, that all of them hold at once.
+      while (own < 1024 * 1024) {
+        await new Promise((resolve) => setImmediate(resolve))
+        if (room?.(65_536) === false) {
+          held -= own
+          return 'no room'
+        }
+        own += 65_536
+        held += 65_536
+        most = Math.max(most, held)
+      }
+      await new Promise((resolve) => setImmediate(resolve))
+      held -= own
+      return new Uint8Array(10)
+    },
+    onGone: () => () => {},
+  })
+  const verdicts = await Promise.all(Array.from({ length: 400 }, () => receiver.receive(stranger())))
+  expect(most).toBeLessThanOrEqual(64 * 1024 * 1024)
+  expect(new Set(verdicts.map(({ status }) => status))).toEqual(new Set([401, 503]))
+  await session.close()
+})
+
 describe('requests of others', () => {
   test('plain bodies of Standard Webhooks are read by decode; what nobody signed is not believed', async () => {
     const decode: NonNullable<HttpReceiverOptions['decode']> = ({ headers, body }) => {
@@ -569,6 +724,19 @@ describe('requests of others', () => {
     expect([answer.status, await answer.text()]).toEqual([400, 'not a message\n'])
   })
 
+  test('a decode that throws is told once, without what it says of the body', async () => {
+    const decode = ({ body }: { body: Uint8Array }) => JSON.parse(Buffer.from(body).toString())
+    const receiver = httpReceiver({ unsigned: true, name: 'decoding', decode })
+    const session = await receiver.open()
+    const recorder = recordTelemetry(['warning'])
+    const post = () => receiver.handle(new Request('http://r/', { method: 'POST', body: 'iban DE44' }))
+    expect([(await post()).status, (await post()).status]).toEqual([400, 400])
+    const told = recorder.of('warning').filter(({ where }) => where === 'decoding')
+    expect(told).toEqual([{ where: 'decoding', message: 'decode threw SyntaxError; such requests are answered 400' }])
+    recorder.stop()
+    await session.close()
+  })
+
   test('the handshake of CloudEvents: whoever asks may send', async () => {
     const receiver = httpReceiver({ secrets: SECRET })
     const asked = { 'webhook-request-origin': 'eventemitter.example.com', 'webhook-request-rate': '120' }
@@ -584,15 +752,52 @@ describe('requests of others', () => {
   })
 })
 
+describe('what a receiver does without a word about it', () => {
+  test('takes signatures of five minutes, and a mebibyte', async () => {
+    const clock = new FakeClock(1_800_000_000_000)
+    const receiver = httpReceiver({ secrets: SECRET, clock })
+    const ago = (seconds: number) => statusOf(receiver, requestOf(message(), { at: clock.now() - seconds * 1000 }))
+    // Nobody takes messages, but what is too old is refused before that.
+    expect(await Promise.all([ago(301), ago(300), ago(-300), ago(-301)])).toEqual([401, 503, 503, 401])
+    const session = await receiver.open()
+    const long = (length: number) =>
+      statusOf(
+        receiver,
+        requestOf(message(), { at: clock.now(), body: '{}', headers: { 'content-length': `${length}` } }),
+      )
+    expect(await Promise.all([long(1024 * 1024), long(1024 * 1024 + 1)])).toEqual([401, 413])
+    await session.close()
+  })
+
+  test('waits ten seconds for a body, and as long for a handler', async () => {
+    const clock = new FakeClock(1_800_000_000_000)
+    const receiver = httpReceiver({ secrets: SECRET, clock })
+    const session = await receiver.open()
+    const never = new ReadableStream<Uint8Array>({ pull: () => new Promise(() => {}) })
+    const answered: number[] = []
+    const ask = (change: { body?: NonNullable<RequestInit['body']> }) =>
+      statusOf(receiver, requestOf(message(), { at: clock.now(), ...change })).then((status) => answered.push(status))
+    const asked = [ask({ body: never }), ask({})]
+    await session.wait!(10_000, NEVER)
+    await clock.advance(9999)
+    expect(answered).toEqual([])
+    await clock.advance(1)
+    await Promise.all(asked)
+    expect(answered.sort()).toEqual([408, 503])
+    await session.close()
+  })
+})
+
 describe('options of a receiver', () => {
   test.each([
-    [{}, /give the secrets/],
+    [{}, /give either the secrets/],
     [{ secrets: SECRET, unsigned: true }, /not both/],
     [{ secret: SECRET }, /did you mean "secrets"/],
     [{ secrets: 'x' }, /whsec_/],
     [{ secrets: SECRET, maxBytes: 0 }, /at least 1/],
     [{ secrets: SECRET, maxTotalBytes: 1000 }, /less than one body may have/],
     [{ secrets: SECRET, tolerance: 'long' }, /not a duration/],
+    [{ secrets: SECRET, decode: 'json' }, /give a function/],
   ])('%j is refused', (options, text) => expect(() => httpReceiver(options as never)).toThrow(text))
 })
 
