@@ -3,6 +3,7 @@ import { type Outcome, systemClock } from '../../src/adapter.ts'
 import { encodeData } from '../../src/cloudevents/index.ts'
 import { event, type Message, type RawMessage } from '../../src/index.ts'
 import { type RunningScript, runScript, type SeededRandom, seededRandom } from '../../src/testing/index.ts'
+import { bundled } from '../support/bundled.ts'
 import { scale } from '../support/scale.ts'
 import { type KillStore, onPostgres } from './kill-store.ts'
 import { NEVER, until } from './support.ts'
@@ -47,7 +48,7 @@ export function killTests({ broker, folder, place, ordered = false, stores = [] 
     ends.push(() => to.close())
     const child = async (name: string, more: object = {}): Promise<RunningScript> => {
       const env = { JOB: JSON.stringify({ ...to.job, ...store.job, ...more }) }
-      const running = runScript({ script: new URL(`${name}.ts`, folder), env, timeout: LONG.timeout })
+      const running = runScript({ script: bundled(new URL(`${name}.ts`, folder)), env, timeout: LONG.timeout })
       ends.push(async () => {
         running.kill()
         await running.finished.catch(() => {})

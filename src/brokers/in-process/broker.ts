@@ -121,7 +121,10 @@ export class InProcessBroker implements Publisher {
     }
     if (known !== undefined) {
       if (JSON.stringify(known.settings) === JSON.stringify(settings)) return known
-      throw new WaybillError('INVALID_OPTION', `${where} exists already, with other options`)
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `${where} exists already, with other options; give the same ones, or another name`,
+      )
     }
     const matches = topics.map((topic) => patternOf(`${where}: topics`, topic))
     const subscription = new Subscription(name, settings, matches, this.#clock)

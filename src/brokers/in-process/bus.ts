@@ -8,8 +8,10 @@ import {
   type Message,
   patternOf,
   RetryLater,
+  reportOnStderr,
   telemetry,
   WaybillError,
+  withoutData,
 } from '../../core/index.ts'
 import { OK, type Outcome, type Publisher } from '../../flow/index.ts'
 
@@ -43,6 +45,7 @@ export class EventBus {
   constructor(options: BusOptions = {}) {
     checkOptions('event bus', options, { classify: true })
     this.#classify = classifier(options.classify)
+    reportOnStderr()
   }
 
   /**
@@ -70,7 +73,8 @@ export class EventBus {
     queueMicrotask(() => {
       for (const entry of entries) {
         entry.call(message, signal).catch((error: unknown) => {
-          telemetry['bus.subscriber_failed'].publish({ type: message.type, id: message.id, error: asError(error) })
+          const about = { type: message.type, id: message.id, error: withoutData(error, message) }
+          telemetry['bus.subscriber_failed'].publish(about)
         })
       }
     })
