@@ -3,7 +3,7 @@ import type { Audit } from '../outbox/admin.ts'
 import { change, unknownDefinition } from './client.ts'
 import type { AnySaga } from './definition.ts'
 import { endReason } from './drive.ts'
-import { endingsOf, unknown } from './endings.ts'
+import { endingsOf, storeOf, unknown } from './endings.ts'
 import { stored } from './json.ts'
 import type { SagaAudit, SagaDatabase, SagaFilter, SagaPage, SagaRecord, StepRecord } from './port.ts'
 import type { Command } from './state.ts'
@@ -43,6 +43,7 @@ export class SagaAdmin<Tx = unknown> {
 
   constructor(options: SagaAdminOptions<Tx>) {
     checkOptions('saga admin', options, { store: true, sagas: true })
+    storeOf(options.store, 'saga admin')
     this.#db = options.store
     this.#sagas = new Map(options.sagas.map((saga) => [saga.definition, saga]))
   }
@@ -111,7 +112,7 @@ export class SagaAdmin<Tx = unknown> {
       await this.#db.sagas.audit(tx, { sagaId: id, by, action, note })
       return state
     })
-    if (after !== undefined) endingsOf(this.#db.sagas).tell(after)
+    if (after !== undefined) endingsOf(this.#db.sagas).report(after)
   }
 }
 

@@ -1,4 +1,5 @@
-import { type Backoff, backoff, type Clock, type Random, telemetry } from '../core/index.ts'
+import { type Backoff, backoff, type Clock, errorSummary, type Random, telemetry } from '../core/index.ts'
+import type { Condition } from '../flow/status.ts'
 
 /**
  * Whether a step of a saga works at all, as this process has seen it. While every saga fails at it, it is away: one of them
@@ -18,14 +19,19 @@ class StepBreaker {
   }
 }
 
-/** One for each step of each type of saga, and for its undo. */
+/** Milliseconds. So long after its time nobody has tried it: no saga waits for it here any more. */
+const UNTRIED = 600_000
+
+/** One for each step of each type of saga, and for its undo. While one is away the runner is `paused`, and says why. */
 export class Breakers {
   readonly #clock: Clock
+  readonly #condition: Condition
   readonly #pause: Backoff
   readonly #breakers = new Map<string, StepBreaker>()
 
-  constructor(clock: Clock, random?: Random) {
+  constructor(clock: Clock, condition: Condition, random?: Random) {
     this.#clock = clock
+    this.#condition = condition
     this.#pause = backoff({}, 'breaker', random === undefined ? {} : { random })
   }
 
@@ -43,7 +49,7 @@ export class Breakers {
   answered(name: string): void {
     const breaker = this.#breakers.get(name)
     if (breaker === undefined) return
-    this.#breakers.delete(name)
+    this.#forget(name)
     if (breaker.open) telemetry['saga.step_resumed'].publish({ step: name, failures: breaker.failures })
   }
 
@@ -58,6 +64,7 @@ export class Breakers {
     breaker.probing = false
     const retryIn = this.#pause(breaker.failures)
     breaker.retryAt = this.#clock.monotonic() + retryIn
+    if (breaker.open) this.#condition.hinder(name, 'paused', `step ${name} is away: ${errorSummary(error)}`, retryIn)
     if (breaker.open && !before) telemetry['saga.step_paused'].publish({ step: name, error, retryIn })
     return !breaker.open
   }
@@ -68,8 +75,17 @@ export class Breakers {
     if (breaker !== undefined) breaker.probing = false
   }
 
-  /** The steps that are away. */
+  /** The steps that are away, and for which somebody waits. */
   get open(): readonly string[] {
+    const now = this.#clock.monotonic()
+    for (const [name, { retryAt, probing }] of this.#breakers) {
+      if (!probing && now - retryAt > UNTRIED) this.#forget(name)
+    }
     return [...this.#breakers].filter(([, breaker]) => breaker.open).map(([name]) => name)
+  }
+
+  #forget(name: string): void {
+    this.#breakers.delete(name)
+    this.#condition.clear(name)
   }
 }

@@ -9,7 +9,6 @@ import {
   type Message,
   milliseconds,
   nameUuid,
-  Reject,
   systemClock,
   telemetry,
   uuidv7,
@@ -18,14 +17,14 @@ import {
 } from '../core/index.ts'
 import { issueList } from '../core/schema.ts'
 import type { AnySaga, Saga } from './definition.ts'
-import { endingsOf, LOOK, SagaWaiter, unknown } from './endings.ts'
+import { endingsOf, LOOK, SagaWaiter, storeOf, unknown } from './endings.ts'
 import { stored } from './json.ts'
 import { decide, next } from './machine.ts'
+import { notInTime, outcome, SagaError } from './outcome.ts'
 import { beforeUndoing, enqueue, outgoing } from './outgoing.ts'
 import type { NewSaga, SagaDatabase, SagaFilter, SagaPage, SagaRecord, SagaStore } from './port.ts'
 import type { SagaRunner } from './runner.ts'
-import { begun, type Command, isOver, type SagaState, type SagaStatus } from './state.ts'
-import { resultsOf } from './work.ts'
+import { begun, type Command, isOver, type SagaState } from './state.ts'
 
 /** What a saga is started with beside its input. */
 export interface StartOptions {
@@ -44,24 +43,17 @@ export interface WaitOptions {
   signal?: AbortSignal
 }
 
-/** The error that a caller gets for a saga that has not completed. `code` says why: see the guide on errors. */
-export class SagaError extends WaybillError {
-  readonly sagaId: string
-  readonly status: SagaStatus
-
-  constructor(code: string, message: string, { id, status }: SagaState, options?: { cause?: unknown }) {
-    super(code, message, options)
-    this.name = 'SagaError'
-    this.sagaId = id
-    this.status = status
-  }
-}
-
 interface ClientOptions<Tx> {
   /** Drives here what `run` starts. Without one, a runner somewhere else does. */
   runner?: SagaRunner<Tx>
   maxBytes?: number
   clock?: Clock
+}
+
+/** How long a caller waits, on the monotonic clock. */
+interface WaitLimits {
+  readonly until: number
+  readonly signal: AbortSignal | undefined
 }
 
 /** A saga before it is written, and the message it begins with. */
@@ -82,7 +74,7 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     checkOptions('saga client', options, { runner: true, maxBytes: true, clock: true })
     this.#saga = saga
     this.#db = db
-    this.#store = db.sagas
+    this.#store = storeOf(db, 'saga client')
     this.#runner = options.runner
     this.#most = options.maxBytes ?? 1024 * 1024
     this.#clock = options.clock ?? systemClock
@@ -110,14 +102,8 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     const made = await this.#new(input, about)
     const waiter = this.#listen(made.id)
     try {
-      // Nobody drives what begins with waiting.
-      const { messages: _none, ...begun } = made
-      const begins = made.wakeIn > 0 ? undefined : await this.#runner?.begin(this.#saga, begun)
-      const inserted = begins ?? (await this.#insert(undefined, made))
-      if (inserted) tellStarted(made)
-      else await this.#refuseOther(undefined, made)
-      // Driven here it is notified; only one that waits long may be another's by then.
-      return await this.#result(waiter, waiting, begins === true)
+      const here = await this.#inTime(this.#begin(made), made.id, waiting)
+      return await this.#result(waiter, waiting, here)
     } finally {
       endingsOf(this.#store).forget(waiter)
     }
@@ -129,6 +115,9 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     const waiter = this.#listen(this.#idOf(id))
     try {
       return await this.#result(waiter, waiting, false)
+    } catch (error) {
+      // By the id that was asked for: the row has one that was made of it.
+      throw error instanceof WaybillError && error.code === 'SAGA_UNKNOWN' ? unknown(id) : error
     } finally {
       endingsOf(this.#store).forget(waiter)
     }
@@ -149,6 +138,28 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     const saga = definition === this.#saga.definition ? this.#saga : this.#runner?.known(definition)
     if (saga === undefined) throw unknownDefinition(id, definition)
     await change(this.#db, tx, saga, record, { type: 'compensate', reason })
+  }
+
+  /** Writes it, and drives it here if it can: returns whether it does. */
+  async #begin(made: Beginning): Promise<boolean> {
+    const { messages: _none, ...begun } = made
+    // Nobody drives what begins with waiting.
+    const here = made.wakeIn > 0 ? undefined : await this.#runner?.begin(this.#saga, begun)
+    if (here ?? (await this.#insert(undefined, made))) tellStarted(made)
+    else await this.#refuseOther(undefined, made)
+    return here === true
+  }
+
+  /**
+   * A store that does not answer keeps a caller no longer than it wants to wait, or a second. What it was asked for goes on.
+   */
+  #inTime<T>(work: Promise<T>, id: string, { until, signal }: WaitLimits): Promise<T> {
+    const late = (): never => {
+      signal?.throwIfAborted()
+      const text = `saga ${id}: its store does not answer, so nobody knows whether it has begun; run it again with this id`
+      throw new SagaError('SAGA_TIMEOUT', text, begun(id, this.#saga.name))
+    }
+    return withDeadline(work, Math.max(LOOK.max, until - this.#clock.monotonic()), this.#clock, late, signal)
   }
 
   /** With its first message, if it begins with one. */
@@ -187,7 +198,10 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
 
   #idOf(id: string): string {
     if (typeof id !== 'string' || id === '') {
-      throw new WaybillError('INVALID_OPTION', `${describe(id)} is not the id of a saga`)
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `${describe(id)} is not the id of a saga; give the text that start() returned, or the id you gave it`,
+      )
     }
     return isUuid(id) ? id.toLowerCase() : nameUuid(5, IDS, `${this.#saga.name}\0${id}`)
   }
@@ -197,10 +211,13 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     const there = await this.#store.load(tx, id)
     if (there === undefined) throw new WaybillError('CONFLICT', `saga ${id} was removed at the same time; try again`)
     if (there.type === type && isDeepStrictEqual(there.input, JSON.parse(input))) return
-    throw new WaybillError('SAGA_EXISTS', `there is a saga ${id} already, of ${there.type}, with another input or type`)
+    throw new WaybillError(
+      'SAGA_EXISTS',
+      `saga ${id} was started before, as ${there.type}, with another input or type; give each business operation an id of its own`,
+    )
   }
 
-  #waiting(options: WaitOptions): { until: number; signal: AbortSignal | undefined } {
+  #waiting(options: WaitOptions): WaitLimits {
     checkOptions('result', options, { timeout: true, signal: true })
     return {
       until: this.#clock.monotonic() + milliseconds(options.timeout ?? '30s', 'timeout'),
@@ -215,11 +232,7 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     return waiter
   }
 
-  async #result(
-    waiter: SagaWaiter,
-    { until, signal }: { until: number; signal: AbortSignal | undefined },
-    here: boolean,
-  ): Promise<Results> {
+  async #result(waiter: SagaWaiter, { until, signal }: WaitLimits, here: boolean): Promise<Results> {
     const { id } = waiter
     const left = () => Math.max(0, until - this.#clock.monotonic())
     const wait = (ms: number) => withDeadline(waiter.settled, ms, this.#clock, () => {}, signal)
@@ -235,13 +248,14 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
     const record = await this.#atLast(id)
     if (record?.type !== this.#saga.name) throw unknown(id)
     if (isOver(record) || record.held !== undefined) return outcome(record, undefined) as Results
-    throw notInTime(record, this.#clock.now())
+    const driven = this.#runner?.drives(id) === true
+    throw notInTime(record, { definition: this.#saga.definition, here: driven, now: this.#clock.now() })
   }
 
   /** What is stored when the time is up. A store that does not answer keeps nobody any longer. */
   #atLast(id: string): Promise<SagaRecord | undefined> {
     const unanswered = (cause?: unknown): never => {
-      const text = `saga ${id} has not ended in time, as far as is known: its store does not answer; it goes on`
+      const text = `saga ${id}: the time is up, and its store does not answer, so its state is unknown; it goes on`
       throw new SagaError('SAGA_TIMEOUT', text, begun(id, this.#saga.name), { cause })
     }
     return withDeadline(this.#store.load(undefined, id).catch(unanswered), LOOK.max, this.#clock, unanswered)
@@ -251,43 +265,11 @@ export class SagaClient<Start, Input, Results, Tx = unknown> {
 /** The namespace of ids that are no UUIDs. */
 const IDS = '8d3b1c52-0f4e-5b7a-9c61-7a2e4f90d1b3'
 
-function outcome(state: SagaState, error: unknown): unknown {
-  const { id, status, held, steps } = state
-  if (held !== undefined) throw new SagaError('SAGA_HELD', `saga ${id} waits for a person: ${held}`, state)
-  if (status === 'completed') return resultsOf(state)
-  const reason = state.error ?? 'no reason was written down'
-  if (status === 'failed') throw new SagaError('SAGA_FAILED', `saga ${id} could not be undone: ${lastOf(state)}`, state)
-  const refused = steps.find((step) => step.status === 'failed' && step.error?.startsWith('Reject'))
-  if (error instanceof Error) throw error
-  if (refused !== undefined) throw new Reject(refused.error!.replace(/^Reject \[REJECTED\]: /, ''))
-  throw new SagaError('SAGA_COMPENSATED', `saga ${id} was undone: ${reason}`, state)
-}
-
-/** Which undo gave up, and what was to be undone for. */
-function lastOf({ steps, error = 'no reason was written down' }: SagaState): string {
-  const undo = steps.find((step) => step.status === 'compensation_failed')
-  return undo === undefined
-    ? error
-    : `the undo of ${undo.name} gave up (${undo.error}); it was to be undone for ${error}`
-}
-
-/** The time of a caller is up: says what the saga waits for, as far as it is written down. */
-function notInTime(record: SagaRecord, now: number): SagaError {
-  const { id, runner, wakeAt, steps } = record
-  const failing = steps.find(
-    ({ status, error }) => error !== undefined && (status === 'unknown' || status === 'compensating'),
-  )
-  const why =
-    failing !== undefined
-      ? `: its step ${failing.name} is ${failing.status} (${failing.error})`
-      : runner === undefined && wakeAt !== undefined && wakeAt.getTime() <= now
-        ? ' when a runner takes it: is a SagaRunner started that has its definition?'
-        : ''
-  return new SagaError('SAGA_TIMEOUT', `saga ${id} has not ended in time; it goes on${why}`, record)
-}
-
 export function unknownDefinition(id: string, definition: string): WaybillError {
-  return new WaybillError('SAGA_REFUSED', `saga ${id}: its definition ${definition} is not known here`)
+  return new WaybillError(
+    'SAGA_REFUSED',
+    `saga ${id}: its definition ${definition} is not registered here; give it to the option sagas`,
+  )
 }
 
 /**

@@ -98,7 +98,7 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
     const aggregate = this.#inner.aggregate?.(input)
     if (aggregate === undefined || typeof aggregate === 'string') return aggregate
     const text = `saga ${this.name}: aggregate() returned ${describe(aggregate)}; it must return text`
-    throw new WaybillError('INVALID_OPTION', text)
+    throw wrong(text)
   }
 
   /** Calls somebody: a service, an API. What it returns is kept as JSON, and later steps find it in `c.results`. */
@@ -113,7 +113,7 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
     const { undo, check } = options
     const unknown = oneOf(`${where}: unknown`, options.unknown ?? (check ? 'check' : 'retry'), POLICIES)
     if (unknown === 'check' && check === undefined) {
-      throw new WaybillError('INVALID_OPTION', `${where}: unknown: 'check' needs a check`)
+      throw wrong(`${where}: unknown: 'check' needs the function check, which finds out whether it was done`)
     }
     return this.#with({
       ...this.#timed(where, options),
@@ -154,10 +154,10 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
     const unknown = oneOf(`${where}: unknown`, options.unknown ?? 'undo', POLICIES)
     const replies = checkedReplies(where, options as RequestOptions<unknown, unknown, unknown, unknown>)
     if (unknown === 'check' && check === undefined) {
-      throw new WaybillError('INVALID_OPTION', `${where}: unknown: 'check' needs a check`)
+      throw wrong(`${where}: unknown: 'check' needs the function check, which finds out whether it was done`)
     }
     if (replies.correlate !== undefined && this.#inner.aggregate === undefined) {
-      throw new WaybillError('INVALID_OPTION', `${where}: correlate finds sagas by their aggregate, and this has none`)
+      throw wrong(`${where}: correlate finds a saga by its aggregate; give saga() the option aggregate`)
     }
     return this.#with({
       ...this.#timed(where, options),
@@ -187,7 +187,7 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
 
   /** Behind it nothing is undone: what cannot go on is held for a person. */
   pointOfNoReturn(): this {
-    if (this.#inner.final) throw new WaybillError('INVALID_OPTION', `saga ${this.name}: it has a point of no return`)
+    if (this.#inner.final) throw wrong(`saga ${this.name}: it has a point of no return already; one is all it may have`)
     return new Saga({ ...this.#inner, final: true }) as unknown as this
   }
 
@@ -202,11 +202,12 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
   #where(name: unknown): string {
     const where = `saga ${this.name}: step ${describe(name)}`
     if (typeof name !== 'string' || name === '' || name.length > LONGEST_NAME) {
-      throw new WaybillError('INVALID_NAME', `${where}: a name has 1 to ${LONGEST_NAME} characters`)
+      throw new WaybillError('INVALID_NAME', `${where}: give a name of 1 to ${LONGEST_NAME} characters`)
     }
-    if (name === AT_END) throw new WaybillError('INVALID_NAME', `${where}: that name is taken`)
+    if (name === AT_END)
+      throw new WaybillError('INVALID_NAME', `${where}: this name is reserved for the end of a saga; choose another`)
     if (this.steps.some((step) => step.name === name)) {
-      throw new WaybillError('INVALID_NAME', `${where}: there is a step of that name already`)
+      throw new WaybillError('INVALID_NAME', `${where}: there is a step of this name already; choose another`)
     }
     return where
   }
@@ -227,7 +228,9 @@ export class Saga<Start = unknown, Input = Start, Results = unknown, Tx = unknow
     if (step.checking !== undefined) checkFunction(`${where}: check`, step.checking)
     const { final } = this.#inner
     if (final && (step.undoing !== undefined || step.unknown === 'undo')) {
-      throw new WaybillError('INVALID_OPTION', `${where}: behind the point of no return nothing is undone`)
+      throw wrong(
+        `${where}: it stands behind the point of no return, where nothing is undone; leave undo out, or move it before pointOfNoReturn()`,
+      )
     }
     const whole = { ...step, final, undo: step.undoing !== undefined, check: step.checking !== undefined }
     return new Saga({ ...this.#inner, steps: [...this.steps, whole] }) as never
@@ -262,20 +265,20 @@ function checkedReplies(where: string, options: RequestOptions<unknown, unknown,
   const events = { reply, refused, undone }
   for (const [name, event] of Object.entries(events)) {
     if (typeof event?.decode === 'function' || (event === undefined && name !== 'reply')) continue
-    const text = `${where}: ${name}: ${describe(event)} is not the definition of an event`
-    throw new WaybillError('INVALID_OPTION', text)
+    const text = `${where}: ${name}: ${describe(event)} is not the definition of an event; give one: event('card.charged')`
+    throw wrong(text)
   }
   const types = [reply, refused, undone].flatMap((event) => event?.type ?? [])
   if (new Set(types).size < types.length) {
     const text = `${where}: reply, refused and undone must be different events: their type says what happened`
-    throw new WaybillError('INVALID_OPTION', text)
+    throw wrong(text)
   }
   if (undone !== undefined && options.undo === undefined) {
-    throw new WaybillError('INVALID_OPTION', `${where}: undone needs an undo`)
+    throw wrong(`${where}: undone is the answer to undo; give undo too, or leave undone out`)
   }
   if (options.send === undefined && correlate === undefined) {
-    const text = `${where}: without send it waits for a message from outside; give correlate, to find the saga by`
-    throw new WaybillError('INVALID_OPTION', text)
+    const text = `${where}: without send it waits for a message from outside; give correlate, which finds the saga that the message is about`
+    throw wrong(text)
   }
   for (const name of ['send', 'correlate'] as const) {
     if (options[name] !== undefined) checkFunction(`${where}: ${name}`, options[name])
@@ -283,9 +286,13 @@ function checkedReplies(where: string, options: RequestOptions<unknown, unknown,
   return { reply, refused, undone, correlate: correlate as Replies['correlate'] }
 }
 
+function wrong(text: string): WaybillError {
+  return new WaybillError('INVALID_OPTION', text)
+}
+
 function checkFunction(where: string, fn: unknown): void {
   if (typeof fn === 'function') return
-  throw new WaybillError('INVALID_OPTION', `${where}: ${describe(fn)} is not a function`)
+  throw wrong(`${where}: ${describe(fn)} is not a function; give one`)
 }
 
 /** What must be the same for an instance to go on: names, kinds, order and policies. Code may be mended under way. */

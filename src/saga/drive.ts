@@ -18,7 +18,7 @@ import { beforeUndoing, contextOf, deadMessage, enqueue, type Outgoing, outgoing
 import type { SagaDatabase } from './port.ts'
 import { AT_END, type Command, find, isOver, type SagaState, type StepAction, undoKey } from './state.ts'
 import type { EndContext, StepDefinition } from './step.ts'
-import { spanOf, tell, tellFenced, tellStep } from './telemetry.ts'
+import { publishFenced, publishOutcome, publishStep, spanOf } from './telemetry.ts'
 import { beforeSending, type Decision, resultsOf, type Work } from './work.ts'
 
 export interface DriveOptions {
@@ -33,11 +33,11 @@ export interface DriveOptions {
   /** Whether the right to what was claimed is certain at this moment. */
   readonly live: () => boolean
   /** It has ended, or is held. */
-  readonly told: (work: Work) => void
+  readonly onOutcome: (work: Work) => void
 }
 
 /** The fence refused a write inside a transaction, which is rolled back for that. */
-const STALE = new WaybillError('SAGA_STALE', 'somebody else has written this saga meanwhile')
+const STALE = new WaybillError('SAGA_STALE', 'an operator or another runner has written this saga meanwhile')
 
 /**
  * Drives one saga as far as it goes now:
@@ -49,14 +49,14 @@ const STALE = new WaybillError('SAGA_STALE', 'somebody else has written this sag
  * It holds no truth. What it knows and could not write is kept with the work, and written when the flow calls again.
  */
 export async function drive(work: Work, flow: AbortSignal, options: DriveOptions): Promise<void> {
-  if (work.doubtful && !(await work.reload())) return tellFenced(work)
+  if (work.doubtful && !(await work.reload())) return publishFenced(work)
   const signal = AbortSignal.any([flow, work.lost.signal])
   while (!work.released && !work.lost.signal.aborted) {
     work.outcome ??= await act(work, signal, options)
     if (work.outcome !== undefined) await write(work, work.outcome, options)
     work.outcome = undefined
   }
-  if (work.lost.signal.aborted && !work.released) tellFenced(work)
+  if (work.lost.signal.aborted && !work.released) publishFenced(work)
 }
 
 /** Does what is next. `undefined`: it is written already, or the saga was given back. */
@@ -65,7 +65,7 @@ async function act(work: Work, signal: AbortSignal, options: DriveOptions): Prom
   switch (action.do) {
     case 'nothing':
       await work.giveBack(0)
-      options.told(work)
+      options.onOutcome(work)
       return undefined
     case 'proceed':
       return { type: 'proceed' }
@@ -128,7 +128,7 @@ async function call(
       () => perform(work, action, step, signal, options),
     )
     breakers.answered(name)
-    tellStep(work, action, command?.type ?? 'succeeded', clock.monotonic() - began, undefined)
+    publishStep(work, action, command?.type ?? 'succeeded', clock.monotonic() - began, undefined)
     return command
   } catch (thrown) {
     if (thrown === STALE) {
@@ -137,7 +137,7 @@ async function call(
     }
     const error = asError(thrown)
     const command = failure(work, action, step, error, clock.monotonic() - began, name, signal, breakers)
-    tellStep(work, action, command.type, clock.monotonic() - began, shown(work, error))
+    publishStep(work, action, command.type, clock.monotonic() - began, shown(work, error))
     // A transaction may be committed although its answer was lost: then the fence refuses what follows from this.
     return command
   }
@@ -237,7 +237,7 @@ function advanced(work: Work, { events, state }: Decision, leaving: boolean, opt
   const waits = events.some(({ type }) => type === 'Waiting')
   work.doubtful = false
   work.saved(state, waits || leaving || state.held !== undefined || isOver(state))
-  tell(work, state, options)
+  publishOutcome(work, state, options)
 }
 
 /** What a command means, and the messages that go with it. */
@@ -261,7 +261,10 @@ async function write(work: Work, command: Command, options: DriveOptions): Promi
     if (events.length === 0 && command.type === 'proceed') {
       // It was written, and only the answer was lost; or somebody else has decided meanwhile.
       if (next(work.saga.steps, work.state).do !== 'proceed') return
-      throw new WaybillError('SAGA_STUCK', `nothing follows from the state of saga ${work.id}`)
+      throw new WaybillError(
+        'SAGA_STUCK',
+        `no step follows from the state of saga ${work.id}; if its rows were changed by hand, end it with SagaAdmin.end`,
+      )
     }
     // What is only known better is written with what comes next.
     if (events.every(({ type }) => type === 'TakenOver' || type === 'Absent')) {
@@ -271,7 +274,7 @@ async function write(work: Work, command: Command, options: DriveOptions): Promi
     const ends = events.some(({ type }) => type === 'Ended') && work.saga.ending !== undefined
     const joint = ends || decision.messages.length > 0
     if (joint ? await writeEnd(work, decision, options) : await work.save(undefined, decision, options.stopping())) {
-      if (!joint) tell(work, decision.state, options)
+      if (!joint) publishOutcome(work, decision.state, options)
       return
     }
     if (!(await work.reload())) return
@@ -334,6 +337,6 @@ async function retryEnd(
   const failed = work.decide({ type: 'endFailed', ...tried })
   const decision = { events: [...without, ...failed.events], state: failed.state }
   const written = await work.save(undefined, decision)
-  if (written) tell(work, decision.state, options)
+  if (written) publishOutcome(work, decision.state, options)
   return written
 }

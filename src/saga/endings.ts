@@ -1,6 +1,6 @@
 import { type Clock, classify, describe, WaybillError } from '../core/index.ts'
 import { SharedLook } from '../flow/shared-look.ts'
-import type { SagaEnd, SagaStore } from './port.ts'
+import type { SagaDatabase, SagaEnd, SagaStore } from './port.ts'
 import { isOver, type SagaState } from './state.ts'
 
 /** Between two looks at sagas that run elsewhere, in milliseconds: as long as the one who came last has waited. */
@@ -74,7 +74,7 @@ export class Endings {
   }
 
   /** It is committed. Of no consequence unless it has ended or is held. */
-  tell(state: SagaState, error?: unknown): void {
+  report(state: SagaState, error?: unknown): void {
     if (!isOver(state) && state.held === undefined) return
     for (const waiter of this.#waiting.get(state.id) ?? []) waiter.end(state, error)
   }
@@ -116,6 +116,14 @@ export function unknown(id: string): WaybillError {
     'SAGA_UNKNOWN',
     `there is no saga ${describe(id)}, or it ended so long ago that it was removed`,
   )
+}
+
+/** Where the sagas of a database are. `who` is for the error. */
+export function storeOf<Tx>(db: SagaDatabase<Tx>, who: string): SagaStore<Tx> {
+  const store: SagaStore<Tx> | undefined = db?.sagas
+  if (typeof store?.claim === 'function') return store
+  const text = `${who}: store is ${describe(db)}; give postgres({ pool, sagas: true })`
+  throw new WaybillError('INVALID_OPTION', text)
 }
 
 const known = new WeakMap<object, Endings>()

@@ -1,10 +1,11 @@
 /** `waybill/saga`: sagas, their runner, and what people do with them. */
 
 export { done, notDone, type Resolution, SagaAdmin, type SagaAdminOptions, type SagaView } from './admin.ts'
-export { SagaClient, SagaError, type StartOptions, type WaitOptions } from './client.ts'
+export { SagaClient, type StartOptions, type WaitOptions } from './client.ts'
 export { type AnySaga, Saga, type SagaOptions, saga } from './definition.ts'
 export type { Json } from './json.ts'
 export { decide, evolve, next } from './machine.ts'
+export { SagaError } from './outcome.ts'
 export type {
   Claim,
   Claimed,

@@ -164,7 +164,8 @@ function onLost(plan: Plan, state: SagaState, how: 'takenOver' | 'interrupted'):
   if (isOver(state) || step?.status !== 'pending') return []
   const planned = planOf(plan, step.name)
   if (planned.kind !== 'step') return []
-  const lost: SagaEvent = { type: 'TakenOver', step: step.name, error: LOST }
+  const error = how === 'interrupted' ? INTERRUPTED : LOST
+  const lost: SagaEvent = { type: 'TakenOver', step: step.name, error }
   const later = how === 'interrupted' || state.held !== undefined || state.status === 'compensating' || planned.check
   return (later ? undefined : byPolicy(plan, state, [lost], planned, LOST)) ?? [lost]
 }
@@ -219,7 +220,7 @@ function onCompensate(plan: Plan, state: SagaState, reason: string): Events {
 function onResolve(plan: Plan, state: SagaState, command: Extract<Command, { type: 'resolve' }>): Events {
   const { step: name, done, output } = command
   const step = find(state, name)
-  if (step === undefined) refuse(state, `resolve ${name}`, 'that step has not begun')
+  if (step === undefined) refuse(state, `resolve ${name}`, notBegun(plan, name))
   if (name === AT_END) refuse(state, `resolve ${name}`, 'it is no step: retry, or end it')
   if (state.status === 'completed' || state.status === 'compensated') refuse(state, 'resolve')
   if (state.status === 'failed') {
@@ -231,6 +232,11 @@ function onResolve(plan: Plan, state: SagaState, command: Extract<Command, { typ
   // What is being undone, or would be: its work is not there any more.
   if (step.status === 'compensating') return onUndone(plan, state, name)
   return refuse(state, `resolve ${name}`, `it is ${step.status}`)
+}
+
+function notBegun(plan: Plan, name: string): string {
+  const names = plan.map((step) => step.name)
+  return names.includes(name) ? 'that step has not begun' : `there is no such step; its steps are ${names.join(', ')}`
 }
 
 /** It goes on as its status says. A request that waits is sent again. */
@@ -271,6 +277,7 @@ function refuse(state: SagaState, what: string, why = `it is ${state.status}`): 
 // What is written next, once it is known what has happened: an intent, an undo, a message, a hold or the end.
 
 const LOST = 'its runner stopped without a word'
+const INTERRUPTED = 'its runner was stopped before it returned'
 
 /** The events, and what follows from the state they lead to. */
 function followed(plan: Plan, state: SagaState, events: Events): Events {

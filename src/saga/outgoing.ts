@@ -62,7 +62,10 @@ export async function outgoing(
 export async function enqueue<Tx>(db: SagaDatabase<Tx>, tx: Tx, messages: readonly Message[]): Promise<void> {
   if (messages.length === 0) return
   if (db.outbox === undefined) {
-    throw new WaybillError('INVALID_OPTION', 'sagas with requests need a store with an outbox')
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'sagas with requests need a store with an outbox; give one such as postgres({ pool, sagas: true })',
+    )
   }
   await db.outbox.enqueue(tx, messages)
 }
@@ -117,7 +120,7 @@ function failureOf({ steps }: Pick<AnySaga, 'steps'>, step: StepState, error: Er
 export function contextOf(about: About, state: SagaState, { key, attempts }: StepState) {
   const { id, input, traceparent } = about
   const results = structuredClone(resultsOf(state))
-  return { id, input: structuredClone(input), results, key, attempt: attempts, traceparent }
+  return { id, input: structuredClone(input), results, key, attempt: attempts + 1, traceparent }
 }
 
 export function undoContext(about: About, state: SagaState, step: StepState) {

@@ -185,18 +185,20 @@ export interface SagaStore<Tx = unknown> {
   extend(claims: readonly { readonly id: string; readonly runner: string }[], lease: number): Promise<readonly string[]>
   /**
    * Milliseconds until the next one of these definitions is due; negative: since then. `undefined`: none will be. A store
-   * may answer with less, to be asked again then.
-   * `claimed`: only of those that a runner has, so that a negative answer means one that stopped without a word.
+   * may return less, to be asked again then.
+   * `claimed`: only of those that a runner has, so that a negative number means one that stopped without a word.
    */
   nextDue(definitions: readonly string[], claimed?: boolean): Promise<number | undefined>
   list(filter: SagaFilter, page: SagaPage, tx?: Tx): Promise<readonly SagaRecord[]>
   /** How many of each definition have been due for so long; bounded. */
   overdue(ms: number): Promise<readonly { readonly definition: string; readonly count: number }[]>
   /**
-   * How many there are in which state. Cheap however many there are: more than `exactUpTo` of one are estimated. Absent:
-   * there are no gauges.
+   * How many there are in which state. More than `exactUpTo` of one are estimated, and what cannot be counted in `within`
+   * milliseconds. Absent: there are no gauges.
    */
-  stats?(exactUpTo?: number): Promise<readonly SagaStats[]>
+  stats?(exactUpTo?: number, within?: number): Promise<readonly SagaStats[]>
+  /** For gauges: the client that it was given. What has one name there is the same. */
+  pool?(): object
   audit(tx: Tx | undefined, entry: Omit<SagaAudit, 'at'>): Promise<void>
   audits(id: string): Promise<readonly SagaAudit[]>
   /** Removes sagas that ended so long ago, with their steps. Those that wait for a person stay. */

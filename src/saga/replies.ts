@@ -41,7 +41,7 @@ interface Meaning {
 interface ReplyContext<Tx> extends Context {
   readonly tx: Tx
   /** Called when the transaction has committed. */
-  readonly told: (() => void)[]
+  readonly afterCommit: (() => void)[]
 }
 
 /**
@@ -52,13 +52,17 @@ interface ReplyContext<Tx> extends Context {
 export function sagaReplies<Tx>(options: SagaRepliesOptions<Tx>): Router {
   checkOptions('saga replies', options, { store: true, sagas: true, name: true, maxBytes: true })
   const { store, sagas, name = 'saga-replies', maxBytes = 1024 * 1024 } = options
-  if (store?.inbox === undefined) throw new WaybillError('INVALID_OPTION', 'saga replies: the store has no inbox')
+  if (store?.inbox === undefined)
+    throw new WaybillError(
+      'INVALID_OPTION',
+      'saga replies: store: it has no inbox; give a store such as postgres({ pool, sagas: true })',
+    )
   const meanings = meaningsOf(sagas)
   if (meanings.size === 0) {
     throw new WaybillError('INVALID_OPTION', 'saga replies: give sagas with requests: sagas: [fulfilment]')
   }
   const replies = new ReplyHandler(store, sagas, maxBytes)
-  const router = new Router(name).use(tells).use(transaction(store)).use(inbox(store.inbox))
+  const router = new Router(name).use(publishing).use(transaction(store)).use(inbox(store.inbox))
   for (const [event, known] of meanings) {
     router.on(event, async (message, context) => {
       await replies.receive(message, known, context as unknown as ReplyContext<Tx>)
@@ -88,12 +92,12 @@ function meaningsOf(sagas: readonly AnySaga[]): ReadonlyMap<EventKey, Meaning[]>
 const ALIVE = ['running', 'compensating'] as const
 
 /** Around the transaction: what is published about a saga has been committed. */
-const tells: Middleware = {
+const publishing: Middleware = {
   name: 'saga telemetry',
   wrap: (next) => async (message, context) => {
-    const told: (() => void)[] = []
-    const outputs = await next(message, { ...context, told } as Context)
-    for (const tell of told) tell()
+    const afterCommit: (() => void)[] = []
+    const outputs = await next(message, { ...context, afterCommit } as Context)
+    for (const publish of afterCommit) publish()
     return outputs
   },
 }
@@ -116,7 +120,8 @@ class ReplyHandler<Tx> {
     if (type === undefined || id === undefined) return this.#fromOutside(message, known, context)
     // Every service hears every event of a topic: this one is meant for another.
     if (!this.#names.has(type)) return
-    if (step === undefined) throw new Reject(`${message}: it replies to saga ${id}, and has no ${SAGA.step}`)
+    if (step === undefined)
+      throw new Reject(`${message}: it replies to saga ${id}, but has no extension ${SAGA.step}, which names the step`)
     const asked = known.filter((one) => one.step.name === step)
     await this.#apply(message, id, asked, context)
   }
@@ -141,12 +146,15 @@ class ReplyHandler<Tx> {
     for (const id of [...ids].sort()) await this.#apply(message, id, expected, context)
   }
 
-  async #apply(message: Message, id: string, known: readonly Meaning[], { tx, told }: ReplyContext<Tx>) {
+  async #apply(message: Message, id: string, known: readonly Meaning[], { tx, afterCommit }: ReplyContext<Tx>) {
     const record = isUuid(id) ? await this.#db.sagas.load(tx, id, true) : undefined
     if (record === undefined) throw gone(message, `there is no saga ${id}, or it ended so long ago that it was removed`)
     const saga = this.#sagas.get(record.definition)
     if (saga === undefined) {
-      throw new RetryLater('10s', `saga ${id}: its definition ${record.definition} is not known here`)
+      throw new RetryLater(
+        '10s',
+        `saga ${id}: its definition ${record.definition} is not registered here; give it to the option sagas`,
+      )
     }
     const mine = known.filter((one) => one.saga.definition === record.definition)
     // Of several steps that wait for such a message from outside, it is for the first that has not had its own.
@@ -155,9 +163,9 @@ class ReplyHandler<Tx> {
     const { step, means } = meant
     const command = commandOf(message, step.name, means, this.#most)
     const state = await change(this.#db, tx, saga, record, command)
-    told.push(() => {
-      tell(record, state, step.name, message, means)
-      if (state !== undefined) endingsOf(this.#db.sagas).tell(state)
+    afterCommit.push(() => {
+      publishReply(record, state, step.name, message, means)
+      if (state !== undefined) endingsOf(this.#db.sagas).report(state)
     })
   }
 }
@@ -187,7 +195,13 @@ function gone(message: Message, why: string): Reject {
   return new SagaGone(`${message}: ${why}`)
 }
 
-function tell(record: SagaRecord, state: SagaState | undefined, step: string, { id: reply }: Message, means: string) {
+function publishReply(
+  record: SagaRecord,
+  state: SagaState | undefined,
+  step: string,
+  { id: reply }: Message,
+  means: string,
+) {
   const { id, type, tenant, traceparent, createdAt } = record
   const about = { type, id, tenant, traceparent }
   telemetry['saga.reply'].publish({ ...about, step, reply, means, changed: state !== undefined })

@@ -18,7 +18,7 @@ import { StepCalls } from './calls.ts'
 import { SagaClient } from './client.ts'
 import { type AnySaga, Saga } from './definition.ts'
 import { type DriveOptions, drive } from './drive.ts'
-import { endingsOf } from './endings.ts'
+import { endingsOf, storeOf } from './endings.ts'
 import { driveError, shown } from './failure.ts'
 import type { NewSaga, SagaDatabase, SagaStore } from './port.ts'
 import { sagaGauges } from './saga-gauges.ts'
@@ -37,7 +37,7 @@ export interface SagaRunnerOptions<Tx> {
   /** A runner that has not renewed its claims for so long is taken for dead. Default 10 min. */
   lease?: Duration
   /** The longest pause between two looks at the store; usually it is notified. Default 2 min. */
-  poll?: Duration
+  maxPoll?: Duration
   /** How long steps may go on after a stop. Default 10 s. */
   grace?: Duration
   /** The most bytes of an input or of a result, as JSON. Default 1 MiB. */
@@ -52,7 +52,7 @@ const OPTIONS: OptionNames<SagaRunnerOptions<unknown>> = {
   name: true,
   concurrency: true,
   lease: true,
-  poll: true,
+  maxPoll: true,
   grace: true,
   maxBytes: true,
   clock: true,
@@ -82,9 +82,9 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
     const { store, name = 'sagas', clock = systemClock, random } = options
     const sagas = registered(options.sagas)
     const lease = milliseconds(options.lease ?? '10m', 'saga runner: lease')
-    const source = new SagaSource({ name, store: store.sagas, sagas, lease, clock })
+    const source = new SagaSource({ name, store: storeOf(store, 'saga runner'), sagas, lease, clock })
     const concurrency = wholeNumber('saga runner: concurrency', options.concurrency ?? 32)
-    const maxPoll = milliseconds(options.poll ?? '2m')
+    const maxPoll = milliseconds(options.maxPoll ?? '2m', 'saga runner: maxPoll')
     const driven = new Set<Work>()
     super({
       name,
@@ -108,7 +108,7 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
     this.#sagas = sagas
     const types = new Set([...sagas.values()].map((one) => one.name))
     this.gauges = sagaGauges(store.sagas as SagaStore, types, () => source.session)
-    this.#breakers = new Breakers(clock, random)
+    this.#breakers = new Breakers(clock, this.condition, random)
     const endings = endingsOf(store.sagas)
     this.#options = {
       db: store as SagaDatabase,
@@ -118,7 +118,7 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
       most: wholeNumber('saga runner: maxBytes', options.maxBytes ?? 1024 * 1024),
       stopping: () => this.#stopping,
       live: () => source.session?.live() === true,
-      told: ({ state, refusal }) => endings.tell(state, refusal),
+      onOutcome: ({ state, refusal }) => endings.report(state, refusal),
     }
   }
 
@@ -128,7 +128,8 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
   }
 
   override status(): SagaRunnerStatus {
-    return { ...super.status(), unsettled: this.#driven.size, away: this.#breakers.open }
+    const away = this.#breakers.open
+    return { ...super.status(), unsettled: this.#driven.size, away }
   }
 
   /** Steps that are going on may finish; what comes behind them is given back at once. */
@@ -151,6 +152,11 @@ export class SagaRunner<Tx = unknown> extends Flow<Work> {
   /** The saga of this definition, if it is registered here. */
   known(definition: string): AnySaga | undefined {
     return this.#sagas.get(definition)
+  }
+
+  /** Whether this saga is driven here at the moment. */
+  drives(id: string): boolean {
+    return [...this.#driven].some((work) => work.id === id)
   }
 
   async #drive(work: Work, signal: AbortSignal): Promise<void> {
@@ -176,9 +182,17 @@ function registered(sagas: readonly AnySaga[]): ReadonlyMap<string, AnySaga> {
   }
   const versions = new Set<string>()
   for (const { name, version, steps } of sagas) {
-    if (steps.length === 0) throw new WaybillError('INVALID_OPTION', `saga ${name}: it has no steps`)
+    if (steps.length === 0)
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `saga ${name}: it has no steps; add one with .step(), .transaction() or .request()`,
+      )
     const known = `${name}@${version}`
-    if (versions.has(known)) throw new WaybillError('INVALID_OPTION', `saga runner: there are two of ${known}`)
+    if (versions.has(known))
+      throw new WaybillError(
+        'INVALID_OPTION',
+        `saga runner: sagas: ${known} is given twice; give each version of a saga once`,
+      )
     versions.add(known)
   }
   return new Map(sagas.map((one) => [one.definition, one]))

@@ -19,12 +19,13 @@ export function sagaGauges(
   return {
     subject: 'saga',
     of: store.name,
+    store: store.pool?.() ?? store,
     async leads() {
       const open = session()
       return open === undefined || open.lost.aborted ? undefined : open.tellsOfAll()
     },
-    async read() {
-      const found = await store.stats!(COUNTED_EXACTLY)
+    async read(ms) {
+      const found = await store.stats!(COUNTED_EXACTLY, ms)
       // An absent number cannot be told from zero, nor be added to.
       const without = [...types].filter((type) => !found.some((one) => one.type === type))
       const empty = without.map((type) => ({ type, counts: NO_SAGAS, dueSeconds: 0, waitingSeconds: 0 }))

@@ -19,7 +19,7 @@ const LOOK_FOR_SILENT_EVERY = 5000
 /** Those that nobody claims are counted this often, and reported when they have been due for so long. */
 const OVERDUE = 60_000
 /** How many that were taken over may run at once, when all before did no harm. */
-const MOST_APART = 32
+const MOST_QUARANTINED = 32
 /** How long others wait for those that were taken over. */
 const PATIENCE = 30_000
 /** How long to sleep at most where there are no notifications of new sagas. */
@@ -66,9 +66,9 @@ export class SagaSession implements Session<Work> {
   readonly #lease: Lease
   #silentAt = 0
   #overdueAt: number
-  #few = 1
-  /** Since when those that were taken over run apart. */
-  #apart: number | undefined
+  #quarantineSize = 1
+  /** Since when those that were taken over go out alone: see PATIENCE. */
+  #quarantined: number | undefined
   /** Since when nothing new is taken, so that what others left behind can be taken over. */
   #room: number | undefined
   /** Before then the store has nothing, unless it is notified: sagas that are run here cost no look. */
@@ -92,7 +92,7 @@ export class SagaSession implements Session<Work> {
   live(): boolean {
     if (this.#lease.live) return true
     if (!this.#lost.signal.aborted) {
-      this.#lost.abort(new WaybillError('LEASE_EXPIRED', 'what was claimed could not be renewed in time'))
+      this.#lost.abort(new WaybillError('LEASE_EXPIRED', 'the leases of claimed sagas could not be renewed in time'))
     }
     return false
   }
@@ -146,9 +146,9 @@ export class SagaSession implements Session<Work> {
 
   async take({ count }: Demand): Promise<readonly Work[]> {
     const now = this.#options.clock.monotonic()
-    if (this.#apart !== undefined) {
-      if (!this.#isEmpty && now < this.#apart + PATIENCE) return []
-      this.#apart = undefined
+    if (this.#quarantined !== undefined) {
+      if (!this.#isEmpty && now < this.#quarantined + PATIENCE) return []
+      this.#quarantined = undefined
       this.#lookAt = 0
     }
     if (now >= this.#overdueAt) await this.#tellOverdue(now)
@@ -166,16 +166,16 @@ export class SagaSession implements Session<Work> {
     const now = clock.monotonic()
     // Not beside others: whoever kills this runner takes all that it has with it.
     const looks = now >= this.#silentAt && (this.#works.size === 0 || this.#room !== undefined)
-    const takeovers = looks ? Math.min(count, this.#few) : 0
+    const takeovers = looks ? Math.min(count, this.#quarantineSize) : 0
     const claimed = await store.claim({ definitions: this.#definitions, count, takeovers, runner: uuidv7(), lease })
     if (claimed.length > 0) this.#lease.claimed(now)
     if (claimed.some(({ takenOver }) => takenOver)) {
       // None of those before has done harm: the next may be more.
-      this.#few = Math.min(this.#few * 2, MOST_APART)
-      this.#apart = now
+      this.#quarantineSize = Math.min(this.#quarantineSize * 2, MOST_QUARANTINED)
+      this.#quarantined = now
     } else if (looks) {
       this.#silentAt = now + LOOK_FOR_SILENT_EVERY
-      this.#few = 1
+      this.#quarantineSize = 1
     }
     if (looks) this.#room = undefined
     return claimed
@@ -219,7 +219,7 @@ export class SagaSession implements Session<Work> {
     const over = new AbortController()
     const woken = this.#changed.pause(ms, signal, over.signal).then(() => over.abort(OVER))
     try {
-      if (this.#apart !== undefined || this.#room !== undefined) return await woken
+      if (this.#quarantined !== undefined || this.#room !== undefined) return await woken
       if (this.#started.length > 0) return
       if (clock.monotonic() >= this.#lookAt) {
         // First, since what is given back while the store is asked may be due sooner.
@@ -231,9 +231,9 @@ export class SagaSession implements Session<Work> {
       }
       if (over.signal.aborted) return
       const pause = Math.max(0, this.#lookAt - clock.monotonic())
-      const told = await (this.#listener?.wait(pause, over.signal) ?? clock.sleep(pause, over.signal))
+      const notified = await (this.#listener?.wait(pause, over.signal) ?? clock.sleep(pause, over.signal))
       // Else something was settled here, and the store has nothing new.
-      if (told || !over.signal.aborted) this.#lookAt = 0
+      if (notified || !over.signal.aborted) this.#lookAt = 0
     } catch (error) {
       this.#lookAt = 0
       throw error
@@ -260,8 +260,8 @@ export class SagaSession implements Session<Work> {
       if (work.dueIn !== undefined && this.#look(work.dueIn)) sooner = true
       if (this.#works.get(work.id) === work) this.#works.delete(work.id)
     }
-    // What is slept for may be due later than that, and what waits for those apart, or for room, may go on.
-    if (sooner || this.#apart !== undefined || this.#room !== undefined) this.#changed.wake()
+    // What is slept for may be due later than that, and what waits for those in quarantine, or for room, may go on.
+    if (sooner || this.#quarantined !== undefined || this.#room !== undefined) this.#changed.wake()
     return stale
   }
 

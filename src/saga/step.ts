@@ -11,7 +11,7 @@ export interface StepContext<Input, Results> {
   readonly results: Results
   /** Names this step's work: the same in run, check and undo, over retries and crashes. Give it to whoever does the work. */
   readonly key: string
-  /** How often it was tried before. */
+  /** 1 for the first try, as in a handler. */
   readonly attempt: number
   /** Aborts when its time is up, or when the right to this saga is lost. */
   readonly signal: AbortSignal

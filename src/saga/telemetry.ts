@@ -5,24 +5,24 @@ import type { Work } from './work.ts'
 
 interface Listening {
   readonly clock: Clock
-  readonly told: (work: Work) => void
+  readonly onOutcome: (work: Work) => void
 }
 
 /** It has ended, or is held: for telemetry, and for whoever waits here. */
-export function tell(work: Work, state: SagaState, { told, clock }: Listening): void {
+export function publishOutcome(work: Work, state: SagaState, { onOutcome, clock }: Listening): void {
   const { id, type, tenant, traceparent, createdAt } = work.record
   const about = { type, id, tenant, traceparent }
   if (state.held !== undefined) {
     telemetry['saga.held'].publish({ ...about, reason: state.held })
-    told(work)
+    onOutcome(work)
   } else if (isOver(state)) {
     const took = Math.max(0, clock.now() - createdAt.getTime())
     telemetry['saga.ended'].publish({ ...about, status: state.status, took })
-    told(work)
+    onOutcome(work)
   }
 }
 
-export function tellStep(work: Work, action: StepAction, result: string, took: number, error: unknown): void {
+export function publishStep(work: Work, action: StepAction, result: string, took: number, error: unknown): void {
   if (!telemetry['saga.step'].active) return
   const { id, type, tenant, traceparent } = work.record
   const { name: step, attempts } = action.step
@@ -42,6 +42,6 @@ export function spanOf(work: Work, { do: what, step }: StepAction): SpanAbout {
   }
 }
 
-export function tellFenced({ id, message }: Work): void {
+export function publishFenced({ id, message }: Work): void {
   telemetry['saga.fenced'].publish({ type: message.type, id })
 }

@@ -311,7 +311,7 @@ describe('versions', () => {
   test('two definitions of one version, or none at all, are refused', () => {
     const first = saga('twice', { version: 1 }).step('a', () => 1)
     const second = saga('twice', { version: 1 }).step('b', () => 1)
-    expect(() => world.runner([first, second])).toThrow(/two of twice@1/)
+    expect(() => world.runner([first, second])).toThrow(/twice@1 is given twice/)
     expect(() => world.runner([])).toThrow(/give the sagas/)
     expect(() => world.runner([saga('empty', { version: 1 })])).toThrow(/no steps/)
   })

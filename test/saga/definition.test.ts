@@ -109,17 +109,17 @@ describe('definition', () => {
     ['no version', () => saga('order', {} as never), /version/],
     ['an unknown option', () => saga('order', { version: 1, inputs: Order } as never), /did you mean "input"/],
     ['a step without a function', () => base.step('a', undefined as never), /is not a function/],
-    ['a step without a name', () => base.step('', () => 1), /a name has/],
-    ['the name of the end', () => base.step('onEnd' as string, () => 1), /taken/],
-    ['check without a check', () => base.step('a', () => 1, { unknown: 'check' }), /needs a check/],
+    ['a step without a name', () => base.step('', () => 1), /give a name of 1 to/],
+    ['the name of the end', () => base.step('onEnd' as string, () => 1), /reserved for the end/],
+    ['check without a check', () => base.step('a', () => 1, { unknown: 'check' }), /needs the function check/],
     ['an unknown policy', () => base.step('a', () => 1, { unknown: 'redo' as never }), /not allowed/],
     ['a time-out that is none', () => base.step('a', () => 1, { timeout: '5 s' as never }), /not a duration/],
     [
       'undo behind the point of no return',
       () => base.pointOfNoReturn().step('a', () => 1, { undo() {} }),
-      /nothing is undone/,
+      /leave undo out, or move it before/,
     ],
-    ['two points of no return', () => base.pointOfNoReturn().pointOfNoReturn(), /point of no return/],
+    ['two points of no return', () => base.pointOfNoReturn().pointOfNoReturn(), /already/],
     ['an aggregate that is no text', () => base.aggregateOf({ id: 5 }), /must return text/],
   ])('%s is refused', (_, make, says) => {
     expect(make).toThrow(says)

@@ -385,5 +385,6 @@ describe('clients', () => {
     await expect(world.soon(client(runner, other).result(id))).rejects.toMatchObject({ code: 'SAGA_UNKNOWN' })
     const cancelled = world.db.withTransaction((tx) => client(runner, other).cancel(tx, id))
     await expect(cancelled).rejects.toMatchObject({ code: 'SAGA_UNKNOWN' })
+    await expect(world.soon(client(runner, one).result('order 7'))).rejects.toThrow('there is no saga "order 7", or')
   })
 })

@@ -407,6 +407,9 @@ describe('the table', () => {
       .when(resolve('charge', true))
       .refused('SAGA_REFUSED')
     given(three).when(resolve('ship', true)).refused('SAGA_REFUSED')
+    expect(() => given(three).when(resolve('chrage', true)).thenSteps({})).toThrow(
+      'there is no such step; its steps are reserve, charge, ship',
+    )
   })
 
   test('hold and end', () => {

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from 'vitest'
 import { Reject, RetryLater, Unavailable } from '../../src/index.ts'
-import { type AnySaga, type SagaClient, saga } from '../../src/saga/index.ts'
+import { type AnySaga, SagaAdmin, type SagaClient, SagaRunner, saga } from '../../src/saga/index.ts'
 import { deferred, inMemory } from './support.ts'
 
 type Client = SagaClient<unknown, unknown, Record<string, unknown>, unknown>
@@ -54,6 +54,28 @@ describe('run', () => {
     expect(seen).toBe(at.toISOString())
   })
 
+  test('`attempt` is 1 for the first try, of a step and of its undo', async () => {
+    const seen: unknown[] = []
+    const fails = (what: string, times: number) => (c: { attempt: number }) => {
+      seen.push([what, c.attempt])
+      if (c.attempt <= times) throw new Error('away')
+    }
+    const one = saga('attempts', { version: 1 })
+      .step('reserve', fails('reserve', 2), { undo: fails('undo', 1) })
+      .step('charge', () => {
+        throw new Reject('no money')
+      })
+    const runner = await started(one)
+    await expect(world.soon(client(runner, one).run({}))).rejects.toThrow('no money')
+    expect(seen).toEqual([
+      ['reserve', 1],
+      ['reserve', 2],
+      ['reserve', 3],
+      ['undo', 1],
+      ['undo', 2],
+    ])
+  })
+
   test('throws what a step was refused with, after the others were undone in reverse order', async () => {
     const refusal = new Reject('no carrier')
     const one = order({
@@ -79,7 +101,7 @@ describe('run', () => {
     const runner = await started(one)
     const error = await world.soon(client(runner, one).run({}, { timeout: '30s' })).catch((thrown) => thrown)
     expect(error).toMatchObject({ code: 'SAGA_TIMEOUT', status: 'running' })
-    expect(error.message).toMatch(/has not ended in time; it goes on \[SAGA_TIMEOUT\]$/)
+    expect(error.message).toMatch(/has not ended in time; it goes on: its step only is going on in this process \[/)
     work.resolve(5)
     expect(await world.soon(client(runner, one).result(error.sagaId))).toEqual({ only: 5 })
   })
@@ -94,6 +116,65 @@ describe('run', () => {
     const runner = await started(one)
     const failing = world.soon(client(runner, one).result('mine', { timeout: '30s' }))
     await expect(failing).rejects.toThrow('it goes on: its step only is unknown (TypeError: x is not a function)')
+  })
+
+  test('says that another runner has it when the time is up, and when that one would be taken for dead', async () => {
+    const work = deferred<number>()
+    const one = saga('elsewhere', { version: 1 }).step('only', () => work.promise, { timeout: '1h' })
+    const runner = await started(one)
+    const id = await world.db.withTransaction((tx) => client(runner, one).start(tx, {}))
+    await world.clock.until(() => runner.status().unsettled === 1)
+    const waiting = world.soon(client(world.runner([one]), one).result(id, { timeout: '30s' }))
+    await expect(waiting).rejects.toThrow(
+      /it goes on: a runner has it at step only; if that runner was killed, another takes it over at \d{4}-.*Z \(lease\)/,
+    )
+    work.resolve(5)
+  })
+
+  test('says when the time is up that the steps were changed under one version', async () => {
+    const before = saga('changed', { version: 1 }).step('reserve', () => 1)
+    const after = saga('changed', { version: 1 }).step('book', () => 1)
+    const id = await world.db.withTransaction((tx) => client(world.runner([before]), before).start(tx, {}))
+    const runner = await started(after)
+    const waiting = world.soon(client(runner, after).result(id, { timeout: '5s' }))
+    await expect(waiting).rejects.toThrow(
+      /it began as changed@1#\w+, and here that is changed@1#\w+: the steps were changed under one version\. Give/,
+    )
+  })
+
+  test('says so of one that was failing under its old steps, too', async () => {
+    const failing = () => Promise.reject(new Error('answered 404'))
+    const before = saga('mended', { version: 1 }).step('reserve', failing)
+    const first = await started(before)
+    const id = await world.db.withTransaction((tx) => client(first, before).start(tx, {}))
+    await expect(world.soon(client(first, before).result(id, { timeout: '5s' }))).rejects.toThrow(
+      /it goes on: its step reserve is unknown \(Error: answered 404\) \[/,
+    )
+    await first.stop()
+    const after = saga('mended', { version: 1 }).step('book', () => 1)
+    const waiting = world.soon(client(await started(after), after).result(id, { timeout: '5s' }))
+    await expect(waiting).rejects.toThrow(
+      /began as mended@1#\w+, .* under one version\. Give .* both\. Meanwhile its step reserve is unknown \(Error: answered 404\) \[/,
+    )
+  })
+
+  test('a runner that is stopped in a step says so', async () => {
+    const one = saga('stopped', { version: 1 }).step('only', () => new Promise(() => {}), { timeout: '1h' })
+    const runner = await started(one)
+    const id = await world.db.withTransaction((tx) => client(runner, one).start(tx, {}))
+    await world.clock.until(() => runner.status().unsettled === 1)
+    await world.soon(runner.stop())
+    const [step] = (await world.load(id)).steps
+    expect(step).toMatchObject({ status: 'unknown', error: 'its runner was stopped before it returned' })
+  })
+
+  test.each([
+    ['saga runner', (store: never) => new SagaRunner({ store, sagas: [saga('x', { version: 1 }).step('a', () => 1)] })],
+    ['saga admin', (store: never) => new SagaAdmin({ store, sagas: [] })],
+  ])('a pool in place of the database is refused: %s', (who, make) => {
+    expect(() => make({ query() {} } as never)).toThrow(
+      `${who}: store is an object; give postgres({ pool, sagas: true })`,
+    )
   })
 
   test('the signal of the caller stops the waiting, and undoes nothing', async () => {
@@ -183,6 +264,34 @@ describe('start', () => {
     const runner = await started(one)
     await expect(runner.client(one).run(input)).rejects.toMatchObject({ code })
     expect(await runner.client(one).find()).toEqual([])
+  })
+
+  test('it is written, as running, with its type and its aggregate, before its first step runs', async () => {
+    let find = async (): Promise<unknown> => undefined
+    const one = saga<{ id: string }>('begun', { version: 1, aggregate: ({ id }) => id }).step('only', async () => {
+      log.push(JSON.stringify(await find()))
+    })
+    const runner = await started(one)
+    find = () => runner.client(one).find({ aggregate: 'a' })
+    await world.soon(runner.client(one).run({ id: 'a' }, { id: 'first' }))
+    const [seen] = log.map((text) => JSON.parse(text))
+    expect(seen).toMatchObject([
+      { type: 'begun', aggregate: 'a', status: 'running', steps: [{ name: 'only', status: 'pending' }] },
+    ])
+  })
+
+  test('it is compensating, where others can see it, before anything is undone', async () => {
+    let find = async (): Promise<unknown> => undefined
+    const one = saga('turned', { version: 1 })
+      .step('first', does('first'), { undo: async () => void log.push(JSON.stringify(await find())) })
+      .step('second', () => Promise.reject(new Reject('no')))
+    const runner = await started(one)
+    find = () => runner.client(one).find()
+    await expect(world.soon(runner.client(one).run({}))).rejects.toThrow('no')
+    expect(log).toHaveLength(2)
+    expect(JSON.parse(log[1]!)).toMatchObject([
+      { status: 'compensating', steps: [{ status: 'compensating' }, { status: 'failed' }] },
+    ])
   })
 
   test('find by aggregate and status', async () => {
@@ -396,7 +505,7 @@ describe('undo', () => {
     const error = await world.soon(client(runner, one).run({}, { timeout: '3h' })).catch((thrown) => thrown)
     expect(error).toMatchObject({ code: 'SAGA_FAILED' })
     expect(error.message).toContain(
-      'the undo of second gave up (Error: the refund service is broken); it was to be undone for third',
+      'the undo of second gave up (Error: the refund service is broken); the saga was being undone because of third',
     )
     expect(log).toEqual(['first', 'second', 'undo first'])
     const [found] = await client(runner, one).find({ attention: true })
@@ -513,7 +622,8 @@ describe('outages', () => {
     const running = Array.from({ length: 5 }, () => client(runner, carrier).run({}, { timeout: '10h' }))
     for (const one of running) one.catch(() => {})
     await world.clock.advance(2 * 3_600_000)
-    expect(runner.status().away).toEqual(['carrier.book'])
+    const paused = { state: 'paused', reason: 'step carrier.book is away: Error: 503', retryAt: expect.any(Date) }
+    expect(runner.status()).toMatchObject({ ...paused, away: ['carrier.book'] })
     expect(await client(runner, carrier).find({ status: 'running' })).toHaveLength(5)
     expect(await world.soon(client(runner, other).run({}))).toMatchObject({ ship: 'shipped' })
     // One tries now and then, not five of them.
@@ -521,6 +631,23 @@ describe('outages', () => {
     away = false
     for (const one of running) expect(await world.soon(one)).toMatchObject({ book: 'booked' })
     expect(log).not.toContain('undo a')
+    expect(runner.status()).toMatchObject({ state: 'running', away: [] })
+  })
+
+  test('a step that is away keeps nobody paused once no saga waits for it', async () => {
+    const one = saga('given-up', { version: 1 })
+      .step('a', does('a'))
+      .step('only', () => {
+        throw new Unavailable('away')
+      })
+    const runner = await started(one)
+    const orders = client(runner, one)
+    orders.run({}, { id: 'mine', timeout: '10h' }).catch(() => {})
+    await world.clock.advance(60_000)
+    expect(runner.status()).toMatchObject({ state: 'paused', reason: expect.stringContaining('given-up.only') })
+    await world.db.withTransaction((tx) => orders.cancel(tx, 'mine'))
+    await world.clock.advance(3_600_000)
+    expect(runner.status()).toMatchObject({ state: 'running', away: [] })
   })
 
   test('one saga that fails where others arrive is not taken for an outage', async () => {

@@ -15,7 +15,7 @@ const client = (runner: { client(one: never): unknown }, one: AnySaga) => runner
 const start = (one: AnySaga) => world.db.withTransaction((tx) => client(world.runner([one]), one).start(tx, {}))
 
 /** The world's sagas as another process has them, and how often it looks for those it waits for. */
-function elsewhere(instead?: () => Promise<never>) {
+function elsewhere(instead?: () => Promise<never>, insert?: () => Promise<boolean>) {
   const { sagas } = world.db
   const looks: (readonly string[])[] = []
   const ended = async (ids: readonly string[]) => {
@@ -28,6 +28,7 @@ function elsewhere(instead?: () => Promise<never>) {
   }
   const proxy = new Proxy(sagas, {
     get: (target, name) => {
+      if (name === 'insert' && insert !== undefined) return insert
       if (name === 'ended' || name === 'load') return name === 'ended' ? ended : load
       const value = Reflect.get(target, name, target)
       return typeof value === 'function' ? value.bind(target) : value
@@ -111,6 +112,47 @@ describe('for sagas of another process', () => {
 })
 
 describe('for sagas that are driven here', () => {
+  test('a store that answers is not taken for one that does not, however short the time', async () => {
+    const one = saga('brief', { version: 1 }).sleep('pause', '10s')
+    const insert = deferred<boolean>()
+    const { store } = elsewhere(undefined, () => insert.promise)
+    const asked = client(world.runner([one], { store }), one).run({}, { timeout: 0 })
+    asked.catch(() => {})
+    await world.clock.advance(500)
+    insert.resolve(true)
+    // It was not written, and that is known: of one that was, it would be said what it waits for.
+    await expect(world.soon(asked)).rejects.toMatchObject({ code: 'SAGA_UNKNOWN' })
+    const brief = client(world.runner([one]), one).run({}, { timeout: 0 })
+    await expect(world.soon(brief)).rejects.toMatchObject({ code: 'SAGA_TIMEOUT', status: 'running' })
+  })
+
+  test.each([
+    ['by a runner', true],
+    ['by the caller', false],
+  ])('a store that never answers the first write, %s, keeps no caller beyond the time-out', async (_, started) => {
+    const one = saga('hangs', { version: 1 }).step('a', () => 1)
+    const insert = deferred<boolean>()
+    const { store } = elsewhere(undefined, () => insert.promise)
+    const runner = world.runner([one], { store })
+    if (started) await runner.start()
+    await world.clock.settle()
+    const began = world.clock.now()
+    const [stop, reason] = [new AbortController(), new Error('enough')]
+    const left = client(runner, one).run({}, { signal: stop.signal })
+    stop.abort(reason)
+    await expect(world.soon(left, 60_000)).rejects.toBe(reason)
+    const waits = client(runner, one).run({}, { id: 'mine', timeout: '5s' })
+    await expect(world.soon(waits, 60_000)).rejects.toMatchObject({
+      code: 'SAGA_TIMEOUT',
+      message: expect.stringContaining('nobody knows whether it has begun'),
+    })
+    expect(world.clock.now() - began).toBeLessThan(6000)
+    // The answer comes after all: it has begun, and is reported.
+    insert.resolve(true)
+    await world.clock.settle()
+    expect(world.telemetry.of('saga.started')).toHaveLength(2)
+  })
+
   test('no look is needed, and no time passes', async () => {
     const gate = deferred<number>()
     const one = saga('here', { version: 1 }).step('a', () => gate.promise)

@@ -3,6 +3,7 @@ import { afterEach, expect, test } from 'vitest'
 import { postgres } from '../../../src/postgres/index.ts'
 import { SagaClient } from '../../../src/saga/index.ts'
 import { type RunningScript, runScript, seededRandom } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith, freshDatabase, privatePostgres } from '../../support/services.ts'
 import { eventually } from '../../support/wait.ts'
@@ -45,7 +46,11 @@ describeWith(['postgres'], 'runners that are killed', () => {
             ...job,
           }),
         }
-        const running = runScript({ script: new URL('./runner-child.ts', import.meta.url), env, timeout: LONG.timeout })
+        const running = runScript({
+          script: bundled(new URL('./runner-child.ts', import.meta.url)),
+          env,
+          timeout: LONG.timeout,
+        })
         ends.push(async () => {
           running.kill()
           await running.finished.catch(() => {})

@@ -29,7 +29,7 @@ if (name === 'orders') {
   )
   await Promise.all([
     replies.start(),
-    new SagaRunner({ store: db, sagas: [one], lease: 2000, poll: '200ms' }).start(),
+    new SagaRunner({ store: db, sagas: [one], lease: 2000, maxPoll: '200ms' }).start(),
     new Relay({ from: db.outbox, to: broker, lease: '2s' }).start(),
   ])
 } else {

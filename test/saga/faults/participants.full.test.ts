@@ -4,6 +4,7 @@ import { postgres } from '../../../src/postgres/index.ts'
 import { SagaClient } from '../../../src/saga/index.ts'
 import { type RunningScript, runScript, seededRandom } from '../../../src/testing/index.ts'
 import { dropQueues, plainly } from '../../brokers/rabbitmq/support.ts'
+import { bundled } from '../../support/bundled.ts'
 import { scale } from '../../support/scale.ts'
 import { describeWith, freshDatabase, service } from '../../support/services.ts'
 import { eventually } from '../../support/wait.ts'
@@ -47,7 +48,7 @@ describeWith(['postgres', 'rabbitmq'], 'participants in processes of their own',
     })
     const run = async (name: string): Promise<RunningScript> => {
       const env = { JOB: JSON.stringify({ url: database.url, amqp: service('rabbitmq').url, exchange, name }) }
-      const script = new URL('./participant-child.ts', import.meta.url)
+      const script = bundled(new URL('./participant-child.ts', import.meta.url))
       const running = runScript({ script, env, timeout: LONG.timeout })
       ends.push(async () => {
         running.kill()

@@ -26,5 +26,5 @@ pool.on('connect', (client) => {
 })
 subscribe('waybill:saga.fenced', () => console.log('fenced'))
 const db = postgres({ pool, sagas: true })
-await new SagaRunner({ store: db, sagas: [gatedSaga(gate)], lease, poll: '500ms' }).start()
+await new SagaRunner({ store: db, sagas: [gatedSaga(gate)], lease, maxPoll: '500ms' }).start()
 console.log('ready')

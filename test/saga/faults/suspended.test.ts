@@ -4,6 +4,7 @@ import { uuidv7 } from '../../../src/core/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { SagaAdmin, SagaClient } from '../../../src/saga/index.ts'
 import { faultProxy, runScript } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { describeWith, freshDatabase } from '../../support/services.ts'
 import { eventually } from '../../support/wait.ts'
 import { gatedSaga } from './suspended.ts'
@@ -32,7 +33,7 @@ describeWith(['postgres'], 'a runner that is suspended', () => {
     const open = (name: string) => pool.query('INSERT INTO gates VALUES ($1)', [name])
     const LEASE = 3000
     const env = { JOB: JSON.stringify({ url: proxy.url(database.url), direct: database.url, lease: LEASE }) }
-    const child = runScript({ script: new URL('./suspended-child.ts', import.meta.url), env })
+    const child = runScript({ script: bundled(new URL('./suspended-child.ts', import.meta.url)), env })
     ends.push(async () => {
       child.kill()
       await child.finished.catch(() => {})
