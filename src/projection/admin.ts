@@ -1,7 +1,7 @@
 import { checkOptions, systemClock } from '../core/index.ts'
 import type { Audit } from '../outbox/admin.ts'
 import { checkAudit } from '../outbox/admin-checks.ts'
-import { idText } from './definition.ts'
+import { checkId, checkStore, idText } from './definition.ts'
 import type { ProjectionLag } from './lag.ts'
 import type { Log, ParkedEvent, Position, ProjectionId } from './port.ts'
 import type { ParkedFilter, ParkedPage, ProjectionAudit, ProjectionCheckpoint, ProjectionDatabase } from './store.ts'
@@ -28,6 +28,7 @@ export class ProjectionAdmin {
 
   constructor(options: ProjectionAdminOptions) {
     checkOptions('projection admin', options, { store: true, log: true })
+    checkStore('projection admin', options.store)
     this.#db = options.store
     this.#log = options.log
   }
@@ -62,12 +63,14 @@ export class ProjectionAdmin {
 
   /** Gives up parked events: their changes will never be in the view. Returns those that were there. */
   async skip(projection: ProjectionId, positions: readonly Position[], audit: Audit): Promise<readonly Position[]> {
+    checkId('skip', projection)
     checkAudit('skip', audit)
     return this.#db.projections.skip(projection, positions, audit)
   }
 
   /** Has parked events tried now. Returns those that were there. */
   async retry(projection: ProjectionId, positions: readonly Position[], audit: Audit): Promise<readonly Position[]> {
+    checkId('retry', projection)
     checkAudit('retry', audit)
     return this.#db.projections.retry(projection, positions, audit)
   }
@@ -77,6 +80,7 @@ export class ProjectionAdmin {
    * and the log may be trimmed past it. `false`: there was none.
    */
   async retire(projection: ProjectionId, audit: Audit): Promise<boolean> {
+    checkId('retire', projection)
     checkAudit('retire', audit)
     return this.#db.projections.retire(projection, audit)
   }

@@ -1,4 +1,4 @@
-import { asError, classify, errorSummary, telemetry, WaybillError } from '../core/index.ts'
+import { asError, classify, errorSummary, type TelemetryEvents, telemetry, WaybillError } from '../core/index.ts'
 import { isStatementError } from '../drivers/sql/transaction.ts'
 import { type Change, changeList } from './changes.ts'
 import { type CollapsedRow, collapse, type WriteStep } from './collapse.ts'
@@ -45,9 +45,14 @@ class ApplyFailure extends Error {
 
   constructor(failures: ReadonlyMap<Prepared, Error>) {
     super([...failures.values()][0]?.message ?? 'events to be parked')
-    this.name = 'Blame'
+    this.name = 'ApplyFailure'
     this.failures = failures
   }
+}
+
+/** What is wrong with the one event that was applied, from what its transaction threw. */
+export function failureOfOne(thrown: unknown): Error {
+  return thrown instanceof ApplyFailure ? [...thrown.failures.values()][0]! : asError(thrown)
 }
 
 /** From one position to another, and the id of the event there, where it is known. */
@@ -99,25 +104,18 @@ export async function applyBatch<Tx>(
 /** All or nothing. Rejects with FENCED where another has taken over. */
 async function applyOnce<Tx>(target: Target<Tx>, events: readonly Prepared[], fence: Fence<Tx>): Promise<void> {
   const { db, projection, parked } = target
-  const { applied, changes, aside } = sortOut(target, events)
+  const { applied, changes, aside, failed } = sortOut(target, events)
   if (aside.length > 0 && parked.count + aside.length > parked.limit) throw full(target)
   await db.withTransaction(async (tx) => {
     if (!(await fence(tx))) throw fenced(projection)
     await writeAll(target, tx, applied, changes)
     await db.projections.park(tx, projection, aside)
   })
-  for (const { key, type, position, error } of aside) {
+  for (const { key } of aside) {
     parked.count++
     if (key !== undefined) parked.keys.add(key)
-    if (error !== undefined) {
-      telemetry['projection.parked'].publish({
-        projection: idText(projection),
-        type,
-        position: String(position),
-        reason: error,
-      })
-    }
   }
+  for (const one of failed) telemetry['projection.parked'].publish(one)
 }
 
 /** Calls the handlers. What fails goes aside, and whatever comes later of a key that has something there. */
@@ -126,6 +124,7 @@ function sortOut<Tx>(target: Target<Tx>, events: readonly Prepared[]) {
   const applied: Prepared[] = []
   const changes: (readonly Change[])[] = []
   const aside: NewParked[] = []
+  const failed: TelemetryEvents['projection.parked'][] = []
   for (const event of events) {
     const { position, key, type, message } = event
     const held = key !== undefined && behind.has(key)
@@ -139,10 +138,13 @@ function sortOut<Tx>(target: Target<Tx>, events: readonly Prepared[]) {
       }
     }
     if (key !== undefined) behind.add(key)
-    const error = held ? undefined : errorSummary(shownOf(event, event.failure))
-    aside.push({ position, key, type, message, error, retryIn: target.retryIn(1) })
+    const error = held ? undefined : shownOf(event, event.failure)
+    const reason = error && errorSummary(error)
+    aside.push({ position, key, type, message, error: reason, retryIn: target.retryIn(1) })
+    if (reason === undefined) continue
+    failed.push({ projection: idText(target.projection), type, position: String(position), reason, error })
   }
-  return { applied, changes, aside }
+  return { applied, changes, aside, failed }
 }
 
 function changesOf({ reaction, typed, found }: Prepared): readonly Change[] {
@@ -229,7 +231,7 @@ export async function applyParked<Tx>(
       return true
     })
   } catch (thrown) {
-    const error = thrown instanceof ApplyFailure ? [...thrown.failures.values()][0]! : thrown
+    const error = failureOfOne(thrown)
     if (error instanceof WaybillError && NOT_BLAMED.slice(0, 2).includes(error.code)) throw error
     if (event.failure === undefined && classify(error) === 'down') throw error
     await db.withTransaction(async (tx) => {
@@ -253,6 +255,6 @@ function fenced(projection: Projection): WaybillError {
 function full({ projection, parked: { count, limit } }: Target): WaybillError {
   return new WaybillError(
     'PARKED_FULL',
-    `projection ${idText(projection)} stands still: ${count} events are parked, and ${limit} are allowed; mend what fails, retry or skip them, or raise parked.limit`,
+    `projection ${idText(projection)} has stopped: ${count} events are parked, and ${limit} are allowed; mend what fails, retry or skip them, or raise parked.limit`,
   )
 }

@@ -1,5 +1,4 @@
 import {
-  asError,
   type BackoffOptions,
   backoff,
   checkOptions,
@@ -14,10 +13,11 @@ import {
   telemetry,
   Unavailable,
   WaybillError,
+  warnOnce,
   wholeNumber,
 } from '../core/index.ts'
 import { type Delivery, Flow, type Source, Task } from '../flow/index.ts'
-import { applyParked, ParkedKeys, type Target, writeAll } from './apply.ts'
+import { applyParked, failureOfOne, ParkedKeys, type Target, writeAll } from './apply.ts'
 import { changeList } from './changes.ts'
 import { idText, type Projection } from './definition.ts'
 import type { Position } from './port.ts'
@@ -138,17 +138,27 @@ export class BrokerProjector<Tx = unknown> extends Flow {
     await this.#enrich(event, signal)
     const error = await inSpanOf(projection, [event], () => this.#applyOrPark(target, event, key))
     if (error === undefined) return
-    const about = { projection: idText(projection), type, position: String(position), reason: error }
+    const about = {
+      projection: idText(projection),
+      type,
+      position: String(position),
+      reason: errorSummary(error),
+      error,
+    }
     telemetry['projection.parked'].publish(about)
+    if (!this.started || this.parked.started) return
+    const text =
+      'an event is parked, and its `parked` is not started here: where nobody runs it, no parked event is tried again'
+    warnOnce(this.name, text)
   }
 
   /** Whatever fails is parked, also by an outage that is over by then. What it would have changed is undone before. */
-  async #applyOrPark(target: Target<Tx>, event: Prepared, key: string): Promise<string | undefined> {
+  async #applyOrPark(target: Target<Tx>, event: Prepared, key: string): Promise<Error | undefined> {
     const apply = () => target.db.withTransaction((tx) => this.#apply(target, tx, event, key))
     try {
       return await apply().catch((thrown) => {
         if (event.failure !== undefined || thrown?.code === 'PARKED_FULL') throw thrown
-        event.failure = asError(thrown)
+        event.failure = failureOfOne(thrown)
         return apply()
       })
     } catch (error) {
@@ -161,7 +171,7 @@ export class BrokerProjector<Tx = unknown> extends Flow {
    * In one transaction, and on its connection alone: the key locked and compared, and the changes written, or the event
    * parked. Returns why it was parked.
    */
-  async #apply(target: Target<Tx>, tx: Tx, event: Prepared, key: string): Promise<string | undefined> {
+  async #apply(target: Target<Tx>, tx: Tx, event: Prepared, key: string): Promise<Error | undefined> {
     const { projection, db } = target
     const { projections: store } = db
     const { position, type, message } = event
@@ -178,8 +188,9 @@ export class BrokerProjector<Tx = unknown> extends Flow {
       return undefined
     }
     await this.#checkRoom(target, tx)
-    const error = behind ? undefined : errorSummary(shownOf(event, event.failure))
-    await store.park(tx, projection, [{ position, key, type, message, error, retryIn: target.retryIn(1) }])
+    const error = behind ? undefined : shownOf(event, event.failure)
+    const reason = error && errorSummary(error)
+    await store.park(tx, projection, [{ position, key, type, message, error: reason, retryIn: target.retryIn(1) }])
     return error
   }
 
@@ -188,7 +199,7 @@ export class BrokerProjector<Tx = unknown> extends Flow {
     const { count } = await db.projections.parkedKeys(projection, tx)
     this.#halted = count >= limit
     if (!this.#halted) return
-    const text = `projection ${idText(projection)} stands still: ${count} events are parked, and ${limit} are allowed; mend what fails, retry or skip them, or raise parked.limit`
+    const text = `projection ${idText(projection)} has stopped: ${count} events are parked, and ${limit} are allowed; mend what fails, retry or skip them, or raise parked.limit`
     throw new Unavailable(text, { code: 'PARKED_FULL' })
   }
 

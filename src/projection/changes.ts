@@ -82,15 +82,19 @@ export function write<Tx = unknown>(run: (context: WriteContext<Tx>) => Promise<
 
 const KINDS: ReadonlySet<unknown> = new Set(['put', 'patch', 'add', 'remove', 'patchWhere', 'write'])
 
+const PROMISED = 'it is a promise, and handlers are not async: what must be awaited belongs into `enrich`'
+
 /** What a handler returned, as a list. */
 export function changeList(given: unknown): readonly Change[] {
   if (given === undefined || given === null) return []
   const list = Array.isArray(given) ? given : [given]
   for (const one of list) {
     if (!KINDS.has((one as Change | undefined | null)?.kind)) {
-      throw invalid(
-        `a handler returned ${describe(one)}; return put(), patch(), patchWhere(), add(), or a list of them`,
-      )
+      const advice =
+        typeof (one as { then?: unknown } | null)?.then === 'function'
+          ? PROMISED
+          : 'return put(), patch(), patchWhere(), add(), remove(), write(), or a list of them'
+      throw invalid(`a handler returned ${describe(one)}; ${advice}`)
     }
   }
   return list as readonly Change[]

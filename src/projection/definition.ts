@@ -140,6 +140,20 @@ export function idText({ name, version }: ProjectionId): string {
   return `${name}/${version}`
 }
 
+/** `store` is a database with tables for projections. `who` is for the error. */
+export function checkStore(who: string, store: unknown): void {
+  if (typeof (store as { leadership?: unknown } | undefined)?.leadership === 'function') return
+  const text = `${who}: store is ${describe(store)}; give postgres({ pool, projections: true })`
+  throw new WaybillError('INVALID_OPTION', text)
+}
+
+/** A projection, or its name and version. */
+export function checkId(who: string, id: ProjectionId): ProjectionId {
+  if (typeof id?.name === 'string' && Number.isInteger(id.version)) return id
+  const text = `${who}: ${describe(id)} is not a projection; give it, or { name, version }`
+  throw new WaybillError('INVALID_OPTION', text)
+}
+
 /**
  * A read table that follows events:
  *

@@ -65,4 +65,5 @@ export type {
   ViewTable,
 } from './store.ts'
 export { TOKEN_HEADER, tokenCookie, tokenFrom, tokenOf, tokenText } from './token.ts'
-export { View, viewOf, type WaitAnswer, type WaitForOptions } from './wait-for.ts'
+export { View, viewOf, type WaitForOptions } from './wait-for.ts'
+export type { WaitAnswer } from './waiters.ts'

@@ -3,10 +3,11 @@ import { idText } from './definition.ts'
 import type { ProjectionRun } from './run.ts'
 
 /** What the owner of a projection can say of it. It knows all of it: nobody has to be asked. */
-export function projectionGauges<Tx>(run: ProjectionRun<Tx>): GaugeSource {
+export function projectionGauges<Tx>(run: ProjectionRun<Tx>, store: object): GaugeSource {
   return {
     subject: 'projection',
     of: idText(run.projection),
+    store,
     leads() {
       if (run.position !== undefined) return true
       // One that waits has found another owner. One that fails does not know.

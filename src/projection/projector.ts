@@ -14,7 +14,7 @@ import {
   wholeNumber,
 } from '../core/index.ts'
 import { Parent, Task } from '../flow/index.ts'
-import { idText, Projection } from './definition.ts'
+import { checkStore, idText, Projection } from './definition.ts'
 import type { Log } from './port.ts'
 import { ProjectionRun, type ProjectionStatus } from './run.ts'
 import type { ProjectionDatabase } from './store.ts'
@@ -82,6 +82,7 @@ export class Projector<Tx = unknown> extends Parent<void> {
     checkOptions('projector', options, OPTIONS as OptionNames<ProjectorOptions<Tx>>)
     const { store, log, name = 'projector', clock = systemClock, random } = options
     super(clock)
+    checkStore(name, store)
     checkOptions(`${name}: parked`, options.parked, { limit: true, backoff: true })
     checkOptions(`${name}: enrich`, options.enrich, { concurrency: true, timeout: true, giveUp: true })
     if (typeof log?.read !== 'function') {

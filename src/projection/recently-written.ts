@@ -44,7 +44,8 @@ export class RecentlyWritten {
     this.#redis = options.redis
     this.#prefix = options.prefix ?? 'cqrs:written:'
     this.#clock = options.clock ?? systemClock
-    if (this.#redis !== undefined && !('call' in this.#redis) && !('sendCommand' in this.#redis)) {
+    const client = Object(this.#redis) as object
+    if (this.#redis !== undefined && !('call' in client) && !('sendCommand' in client)) {
       const text = `recentlyWritten: redis is ${describe(this.#redis)}; give a client of ioredis or node-redis`
       throw new WaybillError('INVALID_OPTION', text)
     }
@@ -66,7 +67,7 @@ export class RecentlyWritten {
       await this.#command('SET', this.#prefix + user, '1', 'PX', String(Math.ceil(this.#for)))
       return true
     } catch (error) {
-      const message = `it could not be remembered that somebody has written: ${errorSummary(error)}`
+      const message = `a write could not be recorded, so its user may read an old view: ${errorSummary(error)}`
       telemetry.warning.publish({ where: 'recentlyWritten', message })
       return false
     }

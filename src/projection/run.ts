@@ -1,6 +1,6 @@
-import { errorSummary, type GaugeSource, telemetry, WaybillError } from '../core/index.ts'
+import { type Clock, errorSummary, type GaugeSource, telemetry, WaybillError } from '../core/index.ts'
 import { type Status, safeUntil, Task } from '../flow/index.ts'
-import type { Leadership } from '../outbox/leadership.ts'
+import type { Holder, Leadership } from '../outbox/leadership.ts'
 import { applyBatch } from './apply.ts'
 import { Batches } from './batches.ts'
 import { idText, type Projection } from './definition.ts'
@@ -12,6 +12,7 @@ import { Enricher } from './prepare.ts'
 import { projectionGauges } from './projection-gauges.ts'
 import { heldText } from './tail.ts'
 import { inSpanOf } from './traced.ts'
+import { waitersOf } from './waiters.ts'
 
 /** How one projection is, here. Everything in it can be written as JSON, which knows no bigint. */
 export type ProjectionStatus = Status & {
@@ -63,7 +64,7 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
       ...(random === undefined ? {} : { random }),
     })
     this.projection = projection
-    this.gauges = projectionGauges(this)
+    this.gauges = projectionGauges(this, db)
     this.#settings = settings
     this.#leadership = db.leadership(`projection/${idText(projection)}`)
     this.#enricher = new Enricher(settings.enrich, clock)
@@ -88,6 +89,12 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
 
   get parkedCount(): number {
     return this.#owned?.target.parked.count ?? 0
+  }
+
+  /** Why it cannot go on, as far as this process knows. */
+  get problem(): string | undefined {
+    const { state, reason } = super.status()
+    return state === 'failing' ? reason : undefined
   }
 
   /** Calls `changed` whenever the view has changed, until what it returns is called. */
@@ -146,7 +153,7 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
         this.#lose(owned)
         return true
       }
-      await this.#tell(owned, errorSummary(error), owned.built).catch(() => {})
+      await this.#report(owned, errorSummary(error), owned.built).catch(() => {})
       // Its position says nothing any more, to those who wait here either.
       if (error instanceof WaybillError && error.code === AHEAD) this.#lose(owned)
       throw error
@@ -202,12 +209,12 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
       owned.lag.behind(heldBy.since)
       const text = heldText(heldBy)
       this.condition.hinder('held', 'waiting', text)
-      if (clock.now() - heldBy.since.getTime() >= LONG_HELD) await this.#tell(owned, text, owned.built)
+      if (clock.now() - heldBy.since.getTime() >= LONG_HELD) await this.#report(owned, text, owned.built)
       return
     }
     owned.lag.caughtUp()
     this.condition.clear('held')
-    if (!owned.built || owned.problem !== undefined) await this.#tell(owned, undefined, true)
+    if (!owned.built || owned.problem !== undefined) await this.#report(owned, undefined, true)
   }
 
   async #lookAtEnd(owned: Owned<Tx>): Promise<void> {
@@ -219,9 +226,9 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
     checkEnd(this.projection, owned.position, position)
   }
 
-  async #tell(owned: Owned<Tx>, problem: string | undefined, built: boolean): Promise<void> {
+  async #report(owned: Owned<Tx>, problem: string | undefined, built: boolean): Promise<void> {
     if (owned.problem === problem && owned.built === built) return
-    await this.#settings.db.projections.tell(this.projection, owned.term.epoch, { problem, built })
+    await this.#settings.db.projections.report(this.projection, owned.term.epoch, { problem, built })
     owned.problem = problem
     owned.built = built
     this.#changed()
@@ -229,16 +236,16 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
 
   #changed(): void {
     for (const changed of this.#watchers) changed()
+    waitersOf(this.#settings.db.projections).report(this.projection)
   }
 
   async #own(): Promise<Owned<Tx> | undefined> {
-    const { member, lease, clock } = this.#settings
+    const { member, lease, poll, clock } = this.#settings
     const asked = clock.monotonic()
     const term = await this.#leadership.acquire(member, 0, lease)
     if (term === undefined) {
-      const [holder] = await this.#leadership.terms()
-      const reason = `${holder?.holder ?? 'another projector'} runs it`
-      this.condition.hinder('owner', 'waiting', reason, holder?.expiresIn)
+      const [other] = await this.#leadership.terms()
+      this.condition.hinder('owner', 'waiting', otherText(other, clock), poll)
       return undefined
     }
     try {
@@ -250,7 +257,7 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
       return owned
     } catch (error) {
       const says = { problem: errorSummary(error), built: false }
-      await this.#settings.db.projections.tell(this.projection, term.epoch, says).catch(() => {})
+      await this.#settings.db.projections.report(this.projection, term.epoch, says).catch(() => {})
       await this.#leadership.release(member, term).catch(() => {})
       throw error
     }
@@ -271,4 +278,12 @@ export class ProjectionRun<Tx = unknown> extends Task<boolean> {
     await this.#batches.ended()
     if (owned !== undefined) await this.#leadership.release(this.#settings.member, owned.term)
   }
+}
+
+/** Who runs it, and until when. */
+function otherText(other: Holder | undefined, clock: Clock): string {
+  const text = 'another projector runs it'
+  if (other === undefined) return text
+  const until = new Date(clock.now() + other.expiresIn)
+  return `${text}: ${other.holder}, until ${until.toISOString()} unless it is renewed`
 }

@@ -101,7 +101,7 @@ export interface ProjectionStore<Tx = unknown> extends CheckpointStore<Tx> {
   /** Keeps the checkpoint until the end of the transaction, and does not move it. `false`: the epoch is another's. */
   hold(tx: Tx, projection: ProjectionId, epoch: string): Promise<boolean>
   /** Says why it stands still, or that it does not, or that it has been built. */
-  tell(
+  report(
     projection: ProjectionId,
     epoch: string,
     says: { readonly problem: string | undefined; readonly built: boolean },

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { encodeData } from '../../src/core/index.ts'
 import type { Message, RawMessage } from '../../src/index.ts'
 import { BrokerProjector, projection } from '../../src/projection/index.ts'
-import { scriptedSource, seededRandom } from '../../src/testing/index.ts'
+import { recordTelemetry, scriptedSource, seededRandom } from '../../src/testing/index.ts'
 import { describeWith } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
 import { changed, created, itemAdded, orders, type World, world } from './support.ts'
@@ -46,10 +46,35 @@ describeWith(['postgres'], 'projection from a broker', () => {
     expect(await at.db.projections.parked({}, {})).toEqual([])
   })
 
+  test('one that parks an event and does not try it again says so, once; beside its `parked` it says nothing', async () => {
+    const seen = recordTelemetry(['warning', 'projection.parked'])
+    const follow = (name: string, ids: readonly string[]) => {
+      const from = scriptedSource([ids.map((id, n) => numbered(changed(id, 'paid'), n + 1))])
+      return { ids, from, projector: new BrokerProjector({ store: at.db, from, projection: orders(), name }) }
+    }
+    const beside = follow('beside', ['o1'])
+    const alone = follow('alone', ['o2', 'o3'])
+    try {
+      await beside.projector.parked.start()
+      for (const { projector, from, ids } of [beside, alone]) {
+        await projector.start()
+        await eventually('all are parked', () => from.settlements.length === ids.length)
+        await projector.stop()
+      }
+    } finally {
+      await beside.projector.parked.stop()
+      seen.stop()
+    }
+    const said = seen.of('warning').filter(({ message }) => message.includes('`parked` is not started'))
+    expect(said.map(({ where }) => where)).toEqual(['alone'])
+    const parked = { reason: expect.stringContaining('[MISSING_ROW]'), error: { code: 'MISSING_ROW' } }
+    expect(seen.of('projection.parked')).toMatchObject([parked, parked, parked])
+  })
+
   test('an update that comes before its row is parked, holds its key, and is applied when the row is there', async () => {
     await project([numbered(changed('o1', 'paid'), 2), numbered(itemAdded('o1', 5), 3), numbered(created('o2'), 4)])
     expect(await at.db.projections.parked({}, {})).toMatchObject([
-      { position: 2n, error: expect.stringContaining('missing') },
+      { position: 2n, error: 'WaybillError [MISSING_ROW]: the row it changes is missing' },
       { position: 3n, error: undefined },
     ])
     expect((await at.rows()).map(({ order_id }) => order_id)).toEqual(['o2'])

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { fieldsOf } from '../../src/core/log-line.ts'
 import { Reject } from '../../src/index.ts'
 import { projection, put, write } from '../../src/projection/index.ts'
 import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
@@ -194,22 +195,42 @@ describeWith(['postgres'], 'projector', () => {
       ({ data }) => {
         if (data.orderId === 'throws') throw new Error('no idea')
         if (data.orderId === 'column') return put(data.orderId, { stauts: 'x' })
+        if (data.orderId === 'new column') return put(data.orderId, { discount: 1 })
         if (data.orderId === 'absent') return put(data.orderId, { status: undefined as never })
         if (data.orderId === 'nothing') return 'x' as never
+        if (data.orderId === 'later') return Promise.resolve(put('later', {})) as never
         const { orderId, buyerId, status, amount, at } = data
         return put(orderId, { order_id: orderId, buyer_id: buyerId, buyer_name: 'x', status, amount, created_at: at })
       },
     )
     const wrong = created('schema').withData({ orderId: 1 })
-    log.append(created('throws'), created('column'), created('absent'), created('nothing'), wrong, created('good'))
+    log.append(
+      created('throws'),
+      created('column'),
+      created('new column'),
+      created('absent'),
+      created('nothing'),
+      created('later'),
+      wrong,
+      created('good'),
+    )
+    const telemetry = recordTelemetry(['projection.parked'])
     await at.projector(log, [bad]).runOnce()
+    telemetry.stop()
+    const [thrown] = telemetry.of('projection.parked')
+    expect(fieldsOf(thrown!)).toMatchObject({
+      reason: 'Error: no idea',
+      at: expect.stringMatching(/projector\.test\.ts:\d+:\d+$/),
+    })
     expect((await at.rows('bad')).map(({ order_id }) => order_id)).toEqual(['good'])
     const errors = (await at.db.projections.parked({ failed: true }, {})).map(({ error }) => error)
     expect(errors).toEqual([
       expect.stringContaining('no idea'),
       expect.stringContaining('did you mean "status"?'),
+      expect.stringContaining('bad has no column "discount"; add it by hand'),
       expect.stringContaining('"status" is undefined; give null, or leave it out'),
       expect.stringContaining('a handler returned "x"'),
+      expect.stringContaining('it is a promise, and handlers are not async'),
       expect.stringContaining('INVALID_PAYLOAD'),
     ])
   })
@@ -263,6 +284,17 @@ describeWith(['postgres'], 'projector', () => {
   /** As whoever takes over does first. */
   const takeOver = () =>
     at.db.projections.open(orders(), { id: log.id, incarnation: log.incarnation }, String(2n ** 40n), 0n)
+
+  test('one that waits for another says whose right it is, until when, and when it asks again', async () => {
+    const first = await at.projector(log, [orders()], { name: 'web-1' }).start()
+    await eventually('the first has it', () => first.projections()[0]!.position !== undefined)
+    const second = await at.projector(log, [orders()], { name: 'web-2', poll: '5s' }).start()
+    await eventually('the second waits', () => second.projections()[0]!.state === 'waiting')
+    const { reason, retryAt } = second.projections()[0]!
+    expect(reason).toMatch(/^another projector runs it: web-1 [\w-]+, until [\d-]+T[\d:.]+Z unless it is renewed$/)
+    expect(retryAt!.getTime() - Date.now()).toBeLessThanOrEqual(5000)
+    expect(second.status()).toMatchObject({ state: 'waiting', reason: expect.stringContaining('web-1') })
+  })
 
   test('another has the right to it by now: what it has read is not written', async () => {
     const projector = at.projector(log, [orders()])

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Reject } from '../../src/index.ts'
-import { ProjectionAdmin, recentlyWritten } from '../../src/projection/index.ts'
+import { ProjectionAdmin, recentlyWritten, viewOf } from '../../src/projection/index.ts'
 import { FakeClock } from '../../src/testing/index.ts'
 import { describeWith } from '../support/services.ts'
 import { changed, created, ListLog, orders, type World, world } from './support.ts'
@@ -36,6 +36,32 @@ describeWith(['postgres'], 'projections that must not run', () => {
     await expect(at.projector(log, [other]).runOnce()).rejects.toMatchObject({ code: 'VIEW_NOT_EMPTY' })
     await at.pool.query('DROP TABLE order_list_view')
     await expect(again()).rejects.toMatchObject({ code: 'NO_VIEW' })
+  })
+
+  test('a table that is dropped under a projection that runs: said as such, and no event is blamed', async () => {
+    const projector = at.projector(log, [orders()])
+    await projector.runOnce()
+    await at.pool.query('ALTER TABLE order_list_view RENAME TO away')
+    log.append(created('o3'))
+    for (let times = 0; times < 5; times++) {
+      await expect(projector.runOnce()).rejects.toMatchObject({ code: 'NO_VIEW', cause: { code: '42P01' } })
+    }
+    const admin = new ProjectionAdmin({ store: at.db, log })
+    expect((await admin.status())[0]?.problem).toContain('[NO_VIEW]: order_list_view does not exist any more')
+    expect(await admin.parked()).toEqual([])
+    await at.pool.query('ALTER TABLE away RENAME TO order_list_view')
+    await projector.runOnce()
+    expect(await at.rows()).toHaveLength(3)
+  })
+
+  test('what is no database, or no projection, is refused by name', async () => {
+    const advice = 'store is an object; give postgres({ pool, projections: true })'
+    expect(() => at.projector(log, [orders()], { store: at.pool as never })).toThrow(`projector: ${advice}`)
+    expect(() => new ProjectionAdmin({ store: at.pool as never })).toThrow(`projection admin: ${advice}`)
+    expect(() => viewOf(at.pool as never, orders())).toThrow(`viewOf: ${advice}`)
+    const admin = new ProjectionAdmin({ store: at.db })
+    const text = 'retry: "order_list_view" is not a projection; give it, or { name, version }'
+    await expect(admin.retry('order_list_view' as never, [1n], { by: 'ann', note: 'why' })).rejects.toThrow(text)
   })
 
   test('retry and skip of what is parked: who, why, when and which is kept; a try is made at once; others are left alone', async () => {
@@ -110,6 +136,12 @@ test('who has just written is remembered for 3 s', async () => {
   expect([await written.has('u1'), await written.has('u2')]).toEqual([true, false])
   await clock.advance(1)
   expect(await written.has('u1')).toBe(false)
+})
+
+test('what is no client of Redis is refused, and no password is shown', () => {
+  expect(() => recentlyWritten({ redis: 'redis://u:hunter2@h' as never })).toThrow(
+    'recentlyWritten: redis is "redis://…@h"; give a client of ioredis or node-redis',
+  )
 })
 
 test('Redis that cannot be asked: the main store is read, and a write is not made to fail', async () => {

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { postgres } from '../../src/postgres/index.ts'
 import { add, type Projection, Projector, patch, projection, put } from '../../src/projection/index.ts'
 import { describeWith } from '../support/services.ts'
+import { eventually } from '../support/wait.ts'
 import { created, itemAdded, ListLog, Other, orders, type World, world } from './support.ts'
 
 describeWith(['postgres'], 'tables that views are written to', () => {
@@ -46,7 +47,7 @@ describeWith(['postgres'], 'tables that views are written to', () => {
   }
 
   test.each([
-    ['no such column', 'other text PRIMARY KEY', /has no column 'id'|has no column "id"/],
+    ['no such column', 'other text PRIMARY KEY', /has no column "id"; give the projection a key of other/],
     ['not unique', 'id text', /is not unique/],
     ['unique together with another', 'id text, b int, UNIQUE (id, b)', /is not unique/],
     ['a type that writes one value in several ways', 'id numeric PRIMARY KEY', /is of type numeric/],
@@ -57,6 +58,31 @@ describeWith(['postgres'], 'tables that views are written to', () => {
     const error = { code: 'INVALID_VIEW', message: expect.stringMatching(message) }
     await expect(at.projector(log, [keyed(columns)]).runOnce()).rejects.toMatchObject(error)
   })
+
+  test('two processes begin at once: one creates the table, and the other goes on with it', async () => {
+    const view = keyed('id text PRIMARY KEY')
+    const client = await at.pool.connect()
+    try {
+      await client.query('BEGIN; CREATE TABLE keyed (id text PRIMARY KEY)')
+      const opening = at.db.projections.view(view, false)
+      const waits = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+      await eventually('it waits for the other', async () => (await at.pool.query(waits)).rowCount === 1)
+      await client.query('COMMIT')
+      expect(await opening).toMatchObject({ table: '"keyed"' })
+    } finally {
+      await client.query('ROLLBACK')
+      client.release()
+    }
+  })
+
+  test.each(['53100', '58030', '25006'])(
+    '`create` that fails with the server’s own trouble (%s) is not to blame',
+    async (code) => {
+      const create = () => `DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '${code}'; END $$`
+      const view = projection('bad', { version: 1, table: 'bad', key: 'id', create })
+      await expect(at.db.projections.view(view, false)).rejects.toMatchObject({ code })
+    },
+  )
 
   test('row-level security that hides rows from the projector is refused: their changes would be lost', async () => {
     log.append(created('o1'))

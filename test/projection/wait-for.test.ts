@@ -2,6 +2,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { type Message, Reject } from '../../src/index.ts'
 import {
   ProjectionAdmin,
+  projection,
   TOKEN_HEADER,
   tokenCookie,
   tokenFrom,
@@ -9,7 +10,7 @@ import {
   tokenText,
   viewOf,
 } from '../../src/projection/index.ts'
-import { recordTelemetry } from '../../src/testing/index.ts'
+import { FakeClock, recordTelemetry } from '../../src/testing/index.ts'
 import { describeWith } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
 import { changed, created, ListLog, orders, type World, world } from './support.ts'
@@ -81,6 +82,37 @@ describeWith(['postgres'], 'reading one’s own writes', () => {
     await eventually('it is there', async () => (await projector.view(view).waitFor(token)).answer === 'reached')
   })
 
+  test('stalled, and not building, while it cannot begin: the reason is there, and says which statement it was', async () => {
+    const view = projection('bad', {
+      version: 1,
+      table: 'bad',
+      key: 'id',
+      create: (t) => [`CREATE TABL ${t} (id text)`],
+    })
+    const projector = await at.projector(at.db.log, [view]).start()
+    const token = await write(created('o1'))
+    const refused = /INVALID_VIEW.*statement 1 of the projection's `create` is refused/
+    let answer: unknown
+    await eventually('it says why', async () => {
+      const said = await projector.view(view).waitFor(token, { timeout: 0 })
+      answer = said
+      return said.answer === 'stalled'
+    })
+    expect(answer).toEqual({ answer: 'stalled', reason: expect.stringMatching(refused) })
+  })
+
+  test('stalled, and not building, while it fails before it has caught up', async () => {
+    const view = orders()
+    const { incarnation } = await at.db.log.head()
+    await at.db.projections.open(view, { id: at.db.log.id, incarnation }, '0', 0n)
+    const token = await write(created('o1'))
+    await at.pool.query(`UPDATE projections SET problem = 'no answer'`)
+    expect(await viewOf(at.db, view).waitFor(token, { timeout: 50 })).toEqual({
+      answer: 'stalled',
+      reason: 'no answer',
+    })
+  })
+
   test('a signal ends the waiting, also one that was over before', async () => {
     const view = orders()
     await at.projector(at.db.log, [view]).runOnce()
@@ -111,13 +143,71 @@ describeWith(['postgres'], 'reading one’s own writes', () => {
     looks.mockRestore()
   })
 
+  test('those who wait elsewhere are woken by a projector of their process, and no time passes', async () => {
+    const view = orders()
+    const projector = at.projector(at.db.log, [view])
+    await projector.runOnce()
+    const token = await write(created('o1'))
+    const looks = vi.spyOn(at.db.projections, 'look')
+    const clock = new FakeClock()
+    const waits = Array.from({ length: 3 }, () => viewOf(at.db, view, { clock }).waitFor(token, { timeout: '10m' }))
+    await eventually('they have looked, and wait', () => looks.mock.calls.length >= 2)
+    await projector.runOnce()
+    // Nothing advances their clock.
+    expect(await Promise.all(waits)).toEqual(Array(3).fill({ answer: 'reached' }))
+    looks.mockRestore()
+  })
+
+  test.each([
+    ['5s', 5000],
+    [0, 1000],
+  ] as const)(
+    'a database that does not answer keeps nobody longer than the time-out and a second: %s',
+    async (timeout, first) => {
+      const view = orders()
+      await at.projector(at.db.log, [view]).runOnce()
+      const token = await write(created('o1'))
+      const locked = await at.pool.connect()
+      await locked.query('BEGIN; LOCK TABLE projections')
+      const clock = new FakeClock()
+      const waits = viewOf(at.db, view, { clock }).waitFor(token, { timeout })
+      try {
+        await clock.settle()
+        await clock.advance(first)
+        await clock.advance(1000)
+        expect(await waits).toEqual({ answer: 'unknown', reason: expect.stringContaining('no answer within 1000 ms') })
+      } finally {
+        await locked.query('COMMIT')
+        locked.release()
+      }
+    },
+  )
+
+  test('a database that answers only at the end says the same as one that did at once', async () => {
+    const view = orders()
+    await at.projector(at.db.log, [view]).runOnce()
+    const locked = await at.pool.connect()
+    await locked.query('BEGIN; LOCK TABLE projections')
+    const clock = new FakeClock()
+    const place = viewOf(at.db, view, { clock })
+    const foreign = place.waitFor(new ListLog('other').token('1'), { timeout: '5s' }).catch((error) => error)
+    await clock.settle()
+    const looks = vi.spyOn(at.db.projections, 'look')
+    await clock.advance(5000)
+    await eventually('its last look', () => looks.mock.calls.length > 0)
+    await locked.query('COMMIT')
+    locked.release()
+    looks.mockRestore()
+    expect(await foreign).toMatchObject({ code: 'FOREIGN_TOKEN' })
+  })
+
   test('not before all of a write is there', async () => {
     const view = orders()
     const token = await write(created('o1'), created('o2'))
     const { incarnation } = await at.db.log.head()
     const { projections } = at.db
     await projections.open(view, { id: at.db.log.id, incarnation }, '0', 0n)
-    await projections.tell(view, '0', { problem: undefined, built: true })
+    await projections.report(view, '0', { problem: undefined, built: true })
     const [first, second] = token.positions
     await at.db.withTransaction((tx) => projections.advance(tx, view, '0', 0n, first!))
     expect(await viewOf(at.db, view).waitFor(token, { timeout: 0 })).toMatchObject({ answer: 'stalled' })

@@ -22,7 +22,7 @@ const POINTS = crashPoints([
   'after-park',
   'before-commit',
   'after-commit',
-  'before-tell',
+  'before-report',
   'before-due',
   'before-hold',
   'after-hold',

@@ -4,6 +4,7 @@ import type { Message } from '../../../src/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { Projector } from '../../../src/projection/index.ts'
 import { type RunningScript, runScript } from '../../../src/testing/index.ts'
+import { bundled } from '../../support/bundled.ts'
 import { scale } from '../../support/scale.ts'
 import { freshDatabase } from '../../support/services.ts'
 import { eventually } from '../../support/wait.ts'
@@ -12,7 +13,7 @@ import { orders } from '../shop.ts'
 /** Milliseconds. A real one is suspended for longer than a real lease only where there is time for it. */
 export const LEASE = scale({ test: 500, full: 1000, torture: 30_000 })
 
-export const script = new URL('./projector-child.ts', import.meta.url)
+export const script = bundled(new URL('./projector-child.ts', import.meta.url))
 
 /** A database with a log, and projectors in processes of their own. Call it once in a file. */
 export function shops(timeout: number) {
