@@ -84,10 +84,20 @@ export { Assignment, type AssignmentSettings, Quarantine } from './outbox/index.
 // What a store owes
 export {
   AmbientUnitOfWork,
+  type BarrierAnswer,
+  type BarrierFunction,
+  type BarrierOperation,
+  type Barriers,
   type Begin,
+  type CheckedEvent,
   type CleanOptions,
+  checkEnqueueOptions,
+  checkedEvent,
+  checkInboxKey,
   type InboxAnswer,
   type InboxKey,
   type Migrated,
+  publishEnqueued,
   type Transactional,
+  throughBarrier,
 } from './store/index.ts'

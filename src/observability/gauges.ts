@@ -27,6 +27,8 @@ type Samples = Map<GaugeName | WorkerGauge, Sample[]>
 
 /** A scrape responds within a second, so it waits less than that for a database. */
 const READ_WITHIN = 700
+/** How much earlier counting ends: what is known has to come back, through a pool and an event loop that are busy. */
+const SPARE = 100
 
 /** All gauges of one scrape are asked for at once; for so long they share one answer. */
 const SHARED_FOR = 50
@@ -69,37 +71,51 @@ export class GaugeBoard {
     return samples
   }
 
-  async #readSubject({ subject, of, sources }: Subject, add: Add): Promise<void> {
+  async #readSubject({ subject, of, stores }: Subject, add: Add): Promise<void> {
     const whose = { [subject]: of }
     const until = this.#clock.monotonic() + READ_WITHIN
-    for (const { gauge, value } of together(sources.flatMap(localOf))) add(gauge, whose, value)
-    // Who tells of the sagas of a store has to ask it.
+    for (const { gauge, value } of together(stores.flat().flatMap(localOf))) add(gauge, whose, value)
+    // Who reports of the sagas of a store has to ask it.
     if (this.#mode === 'off' && subject === 'saga') return
+    const all = await Promise.all(stores.map((sources) => this.#readStore(sources, until)))
+    if (subject !== 'saga') add(`${subject}.leads`, whose, all.some(({ leads }) => leads) ? 1 : 0)
+    const given = all.flatMap(({ values }) => (values === undefined ? [] : [values]))
+    if (given.length === 0) return
+    // Part of it would look as if the rest had gone out.
+    const missing = given.includes(MISSING)
+    add('up', whose, missing ? 0 : 1)
+    if (missing) return
+    for (const { gauge, value, labels } of together(given.flat())) add(gauge, { ...whose, ...labels }, value)
+  }
+
+  /** Whether this process reports for the store, and what: nothing where another does, `MISSING` where nobody knows. */
+  async #readStore(
+    sources: readonly GaugeSource[],
+    until: number,
+  ): Promise<{ readonly leads: boolean; readonly values?: readonly GaugeValue[] }> {
     const leads = await Promise.all(sources.map((source) => this.#inTime(async () => source.leads(), until)))
     const leader = sources[leads.indexOf(true)]
-    const tells = (leading: boolean) => subject !== 'saga' && add(`${subject}.leads`, whose, leading ? 1 : 0)
-    if (this.#mode === 'off') return void tells(leader !== undefined)
+    if (this.#mode === 'off') return { leads: leader !== undefined }
     const asked = leader ?? (this.#mode === 'all' ? sources[0] : undefined)
-    if (asked === undefined) {
-      tells(false)
-      // Another reports, or nobody can.
-      if (!leads.includes(false)) add('up', whose, 0)
-      return
-    }
+    // Another reports, or nobody can.
+    if (asked === undefined) return { leads: false, ...(!leads.includes(false) && { values: MISSING }) }
     const values = await this.#within(asked, until)
     // A process that was suspended learns only now that another leads, who reports the same.
-    const lost = leader !== undefined && values !== undefined && (await leader.leads()) !== true
-    tells(leader !== undefined && !lost)
-    if (lost && this.#mode === 'leader') return
-    add('up', whose, values === undefined ? 0 : 1)
-    for (const { gauge, value, labels } of values ?? []) add(gauge, { ...whose, ...labels }, value)
+    const reported = leader !== undefined && values !== undefined
+    const still = reported ? await this.#inTime(async () => leader.leads(), until) : true
+    const led = leader !== undefined && still === true
+    if (still === false && this.#mode === 'leader') return { leads: led }
+    // Nobody knows any more: its store has gone away in the middle.
+    if (still === undefined && this.#mode === 'leader') return { leads: led, values: MISSING }
+    return { leads: led, values: values ?? MISSING }
   }
 
   /** `undefined`: it did not answer, or failed. */
   async #within(source: GaugeSource, until: number): Promise<readonly GaugeValue[] | undefined> {
     let reading = this.#pending.get(source)
     if (reading === undefined) {
-      reading = (async () => source.read())().finally(() => this.#pending.delete(source))
+      const left = Math.max(0, until - SPARE - this.#clock.monotonic())
+      reading = (async () => source.read(left))().finally(() => this.#pending.delete(source))
       this.#pending.set(source, reading)
     }
     const asked = reading
@@ -131,24 +147,33 @@ function addWorkers(add: Add): void {
   }
 }
 
-/** Those who can answer for one and the same. */
+const MISSING: readonly GaugeValue[] = []
+
+/** What has one name: the same of several stores, such as two databases with a table of one name, is reported in sum. */
 interface Subject {
   readonly subject: GaugeSubject
   readonly of: string
-  readonly sources: GaugeSource[]
+  /** Those who can answer for one and the same. */
+  readonly stores: readonly (readonly GaugeSource[])[]
 }
 
 function subjects(): readonly Subject[] {
-  const found = new Map<string, Subject>()
+  const found = new Map<string, { of: GaugeSource; stores: Map<object, GaugeSource[]> }>()
   for (const { gauges } of observed) {
     if (gauges === undefined) continue
-    const { subject, of } = gauges
-    const name = `${subject} ${of}`
-    const known = found.get(name) ?? { subject, of, sources: [] }
-    found.set(name, known)
-    known.sources.push(gauges)
+    const name = `${gauges.subject} ${gauges.of}`
+    const { stores } = getOrAdd(found, name, () => ({ of: gauges, stores: new Map() }))
+    getOrAdd(stores, gauges.store ?? gauges, () => []).push(gauges)
   }
-  return [...found.values()]
+  return [...found.values()].map(({ of: { subject, of }, stores }) => ({ subject, of, stores: [...stores.values()] }))
+}
+
+function getOrAdd<Key, Value>(map: Map<Key, Value>, key: Key, make: () => Value): Value {
+  const known = map.get(key)
+  if (known !== undefined) return known
+  const made = make()
+  map.set(key, made)
+  return made
 }
 
 /** What a worker knows by itself. One that fails to say it costs nobody else their numbers. */
@@ -164,19 +189,21 @@ function attempt<T>(ask: () => T): T | undefined {
   }
 }
 
-/** Of several workers at one table: paused when one is, and what they have in sum. */
+/** Of several workers at one table, and of several tables of one name: paused when one is, and what they have in sum. */
 function together(values: readonly GaugeValue[]): readonly GaugeValue[] {
-  const sums = new Map<GaugeName, number>()
-  for (const { gauge, value } of values) {
-    const before = sums.get(gauge)
-    sums.set(gauge, before === undefined ? value : joined(gauge, before, value))
+  const sums = new Map<string, GaugeValue>()
+  for (const one of values) {
+    const { gauge, value, labels } = one
+    const key = JSON.stringify([gauge, labels])
+    const before = sums.get(key)
+    sums.set(key, before === undefined ? one : { ...before, value: joined(gauge, before.value, value) })
   }
-  return [...sums].map(([gauge, value]) => ({ gauge, value }))
+  return [...sums.values()]
 }
 
 /** Counts are added; of ages and of what is true or not the largest counts. */
 export function joined(gauge: GaugeName | WorkerGauge, one: number, another: number): number {
-  return /paused|estimated|oldest/.test(gauge) ? Math.max(one, another) : one + another
+  return /paused|estimated|oldest|lag_seconds|held/.test(gauge) ? Math.max(one, another) : one + another
 }
 
 /** A gauge that a registry of prom-client can hold: it asks when somebody scrapes. */

@@ -17,8 +17,8 @@ export function boundedLabel(allowed: number | readonly string[]): (value: strin
     const known = seen.get(value)
     if (known !== undefined) return known
     if (seen.size >= allowed || value.length > MAX_LENGTH) return OTHER
-    // A scrape is read in terminals too.
-    const inert = plainText(value, MAX_LENGTH)
+    // A scrape is read in terminals too. Half a character is another sign when it is sent, the same for each half.
+    const inert = plainText(value, MAX_LENGTH).replace(/\p{Cs}/gu, '\ufffd')
     seen.set(value, inert)
     return inert
   }

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import {
   checkOptions,
+  describe,
   fieldsOf,
   type LogFields,
   lineOf,
@@ -133,7 +134,7 @@ export function logTo(logger: FieldsLogger | TextLogger | LogFunction, options: 
   const mask = maskOf(options.tenant ?? 'show')
   const write = writerOf(logger)
   const least = LOG_LEVELS.indexOf(oneOf('logTo: level', options.level ?? 'info', LOG_LEVELS))
-  const flows = options.flows === undefined ? undefined : new Set(options.flows)
+  const flows = options.flows === undefined ? undefined : new Set(listOf(options.flows))
   const stops = TELEMETRY_NAMES.flatMap((name) => {
     const level = EVENT_LEVELS[name] as EventLevel<unknown>
     const highest = typeof level === 'string' ? level : level.levels.at(-1)!
@@ -153,6 +154,12 @@ export function logTo(logger: FieldsLogger | TextLogger | LogFunction, options: 
   return () => {
     for (const stop of stops) stop()
   }
+}
+
+/** The letters of a text would be flows, and nobody would read a line. */
+function listOf(flows: readonly string[]): readonly string[] {
+  if (Array.isArray(flows)) return flows
+  throw new WaybillError('INVALID_OPTION', `logTo: flows: ${describe(flows)} is not allowed; give a list of names`)
 }
 
 /** Whoever asks for everything is looking for a fault. */

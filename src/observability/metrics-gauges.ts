@@ -24,7 +24,7 @@ const ASKED: readonly Asked[] = [
   },
   {
     name: 'outbox_scheduled_count',
-    help: 'Events whose time has not come.',
+    help: 'Events with a time that has not come, or that no relay has looked at since it came.',
     labels: ['table'],
     asks: 'outbox.scheduled',
   },

@@ -73,7 +73,7 @@ export function recordMetrics(options: MetricsOptions): () => void {
     gauges: true,
   })
   const client = checkClient(options?.client)
-  const registry = options.registry ?? client.register
+  const registry = checkRegistry(options.registry ?? client.register)
   const bounds: Bounds = {
     type: countBound('types', options.types ?? 100),
     topic: countBound('topics', options.topics ?? 100),
@@ -84,6 +84,7 @@ export function recordMetrics(options: MetricsOptions): () => void {
     const text = 'recordMetrics: this registry is being recorded to already; stop that first, or give another registry'
     throw new WaybillError('ALREADY_RECORDING', text)
   }
+  refuseTaken(registry, bounds)
   const stops = METRICS.flatMap((metric) => {
     if (metric.asks !== undefined) return [askWith(registry, metric, bounds, board)]
     const write = writerOf(client, registry, metric, bounds)
@@ -91,11 +92,37 @@ export function recordMetrics(options: MetricsOptions): () => void {
       telemetry[name as TelemetryName].subscribe((event) => (record as RecordEvent)(event, write)),
     )
   })
+  for (const metric of METRICS) {
+    const ours = registry.getSingleMetric(metric.name) as object | undefined
+    if (ours !== undefined) made.set(ours, labelsOf(metric, bounds).join())
+  }
   recording.add(registry)
   return () => {
     recording.delete(registry)
     for (const stop of stops) stop()
   }
+}
+
+/** Metrics that a recorder has made, and their labels. */
+const made = new WeakMap<object, string>()
+
+function labelsOf({ labels }: Metric, { tenant }: Bounds): string[] {
+  return labels.filter((label) => label !== 'tenant' || tenant !== undefined)
+}
+
+/**
+ * A registry may hold metrics of others. One of the same name would get our numbers, or, with other labels, fail every scrape; and so
+ * would one of ours that an earlier recorder has made with other labels.
+ */
+function refuseTaken(registry: PromRegistry, bounds: Bounds): void {
+  const taken = METRICS.filter((metric) => {
+    const known = registry.getSingleMetric(metric.name) as object | undefined
+    return known !== undefined && made.get(known) !== labelsOf(metric, bounds).join()
+  })
+  if (taken.length === 0) return
+  const names = taken.map(({ name }) => name).join(', ')
+  const text = `recordMetrics: this registry has metrics of these names already, of others or with other labels: ${names}`
+  throw new WaybillError('INVALID_OPTION', `${text}; rename yours, give another registry, or clear this one`)
 }
 
 type RecordEvent = (event: unknown, write: Write) => void
@@ -144,7 +171,7 @@ function bounded(samples: readonly Sample[], type: Bound, gauge: NonNullable<Met
 /** Writes to one metric, its labels bounded. */
 function writerOf(client: PromClient, registry: PromRegistry, metric: Metric, bounds: Bounds): Write {
   const { type, topic, tenant } = bounds
-  const labelNames = metric.labels.filter((label) => label !== 'tenant' || tenant !== undefined)
+  const labelNames = labelsOf(metric, bounds)
   const send = open(client, registry, metric, labelNames)
   const hasType = labelNames.includes('type')
   const hasTopic = labelNames.includes('topic')
@@ -167,8 +194,7 @@ function open(client: PromClient, registry: PromRegistry, metric: Metric, labelN
   }
   if (kind === 'counter') {
     const counter = (known ?? new client.Counter(config)) as Collected<InstanceType<PromClient['Counter']>>
-    const tally = tallies.get(counter) ?? new CounterTally(labelNames)
-    tallies.set(counter, tally)
+    const tally = tallies.get(counter) ?? talliedFor(counter, labelNames)
     counter.collect = () => tally.flush((labels, value) => counter.inc(labels, value))
     return (labels, value) => tally.add(labels, value)
   }
@@ -180,8 +206,20 @@ function open(client: PromClient, registry: PromRegistry, metric: Metric, labelN
 /** A later recorder goes on with what an earlier one has not handed over. */
 const tallies = new WeakMap<object, CounterTally>()
 
-/** What prom-client calls before it reads a metric. */
-type Collected<Metric> = Metric & { collect?: () => void }
+/** What is not handed over yet is gone too when a registry is reset. */
+function talliedFor(counter: Collected<object>, labelNames: string[]): CounterTally {
+  const tally = new CounterTally(labelNames)
+  tallies.set(counter, tally)
+  const { reset } = counter
+  counter.reset = () => {
+    tally.flush(() => {})
+    reset?.call(counter)
+  }
+  return tally
+}
+
+/** What prom-client calls before it reads a metric, and when a registry is reset. */
+type Collected<Metric> = Metric & { collect?: () => void; reset?: () => void }
 
 function countBound(option: string, allowed: number | readonly string[]): Bound {
   if (Array.isArray(allowed)) return boundedLabel(allowed)
@@ -199,4 +237,9 @@ function checkClient(client: PromClient | undefined): PromClient {
   if (typeof client?.Counter === 'function' && typeof client.Gauge === 'function') return client
   const text = "recordMetrics: client must be the module prom-client, as in import * as client from 'prom-client'"
   throw new WaybillError('INVALID_OPTION', text)
+}
+
+function checkRegistry(registry: PromRegistry): PromRegistry {
+  if (typeof registry?.getSingleMetric === 'function' && typeof registry.registerMetric === 'function') return registry
+  throw new WaybillError('INVALID_OPTION', 'recordMetrics: registry must be a Registry of prom-client')
 }

@@ -53,12 +53,15 @@ export function tracing<C>(options: TracingOptions<C>): Middleware {
  * Called once: from then on `enqueue` stores the active trace with each event, a relay adds two spans to it (how long the
  * event was in the outbox, on the clock of its store, and the call that published it), every router opens a span per message, which
  * its outputs carry on, sagas one per call of a step, and projections one per batch, linked with the traces of its events.
- * While no tracer is registered no span is opened; a relay looks for one when it starts. Returns the way to stop.
+ * While no tracer is registered no span is opened; a relay looks for one when it starts. A later call takes the place of the one
+ * before. Returns the way to stop.
  */
 export function useOpenTelemetry<C>(api: OpenTelemetryApi<C>, options: TraceOptions = {}): () => void {
   checkApi('useOpenTelemetry', api)
   checkOptions('useOpenTelemetry', options, { trace: true })
   const linked = isLinked('useOpenTelemetry', options)
+  // Two would make each span of a relay twice.
+  stopUsing()
   const stops = [
     traceBy({
       current: () => activeTrace(api),
@@ -75,10 +78,14 @@ export function useOpenTelemetry<C>(api: OpenTelemetryApi<C>, options: TraceOpti
   }
   listen()
   stops.push(telemetry['worker.started'].subscribe(listen))
-  return () => {
-    for (const stop of stops) stop()
+  const stop = () => {
+    for (const one of stops) one()
   }
+  stopUsing = stop
+  return stop
 }
+
+let stopUsing = () => {}
 
 function isLinked(where: string, { trace = 'parent' }: TraceOptions): boolean {
   return oneOf(`${where}: trace`, trace, MODES) === 'link'

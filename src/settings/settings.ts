@@ -73,10 +73,11 @@ function readValue({ kind, min = kind === 'duration' ? 0 : 1, max }: Setting, gi
     return { allowed: `a whole number of at least ${min}${max === undefined ? '' : ` and at most ${max}`}` }
   }
   const value = durationOf(given)
-  if (value !== undefined && value >= min && value <= LONGEST) return { value }
+  if (value !== undefined && value >= min && value <= (max ?? LONGEST)) return { value }
   const least = min > 0 ? `at least ${min} ms and ` : ''
+  const most = max === undefined ? '100 years' : `${max / DAY} days`
   return {
-    allowed: `a duration of ${least}at most 100 years, a number with its unit, such as 500ms, 30s, 1m30s or 168h`,
+    allowed: `a duration of ${least}at most ${most}, a number with its unit, such as 500ms, 30s, 1m30s or 168h`,
   }
 }
 
@@ -88,8 +89,9 @@ const SWITCHES: ReadonlyMap<string, boolean> = new Map([
   ['0', false],
 ])
 
+const DAY = 86_400_000
 /** A hundred years: what is longer was not meant, and no clock and no store can count it. */
-const LONGEST = 36_500 * 86_400_000
+const LONGEST = 36_500 * DAY
 
 /** `undefined`: none. A bare number has no unit, and nobody knows whether seconds were meant. */
 function durationOf(given: string): number | undefined {
@@ -105,14 +107,33 @@ function assign(into: Record<string, unknown>, option: string, value: unknown): 
   into[first!] = second === undefined ? value : { [second]: value }
 }
 
-/** Names that begin like ours and are none. What belongs to other programs begins otherwise. */
+/**
+ * Names that begin like ours and are none, and those that are misspelled before that. What belongs to other programs, or to a
+ * module with a prefix of its own, begins otherwise.
+ */
 function unknownNames(environment: Readonly<Record<string, string | undefined>>, prefix: string): string[] {
   const names = SETTINGS.map(({ name }) => `${prefix}_${name}`)
   const begins = [`${prefix}_RELAY_`, `${prefix}_CLEANER_`]
-  return Object.keys(environment)
-    .filter((name) => begins.some((begin) => name.startsWith(begin)) && !names.includes(name))
-    .map((name) => {
-      const near = nearest(name, names)
-      return `${name} is no setting${near === undefined ? '' : `; did you mean ${near}?`}`
-    })
+  return Object.keys(environment).flatMap((name) => {
+    // Windows finds a name in any case.
+    if (names.includes(name) || isRead(environment, name, names)) return []
+    const ours = begins.some((begin) => name.startsWith(begin))
+    const near = ours ? nearest(name, names) : misspelled(name, prefix, names)
+    if (!ours && near === undefined) return []
+    return [`${name} is no setting${near === undefined ? '' : `; did you mean ${near}?`}`]
+  })
+}
+
+function isRead(environment: Readonly<Record<string, string | undefined>>, name: string, names: readonly string[]) {
+  const upper = name.toUpperCase()
+  return names.includes(upper) && environment[upper] !== undefined && environment[upper] === environment[name]
+}
+
+/** One or two letters wrong: `OUTBOX_REALY_ENABLED`, `outbox_relay_enabled`. */
+function misspelled(name: string, prefix: string, names: readonly string[]): string | undefined {
+  const upper = name.toUpperCase()
+  if (!upper.startsWith(`${prefix}_`)) return undefined
+  // Of a module of its own: `OUTBOX_B_RELAY_ENABLED`.
+  if (!names.includes(upper) && SETTINGS.some((one) => upper.endsWith(`_${one.name}`))) return undefined
+  return nearest(name, names, 2)
 }

@@ -13,6 +13,8 @@ export interface Setting {
   readonly meaning: string
 }
 
+const DAY = 86_400_000
+
 /** Every setting. What is read from the environment, the documentation and the nearest name all come from here. */
 export const SETTINGS: readonly Setting[] = [
   {
@@ -48,6 +50,7 @@ export const SETTINGS: readonly Setting[] = [
     kind: 'duration',
     default: '60s',
     min: 100,
+    max: 24 * DAY,
     meaning: 'How long the right to settle lasts without being renewed.',
   },
   {

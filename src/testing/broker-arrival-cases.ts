@@ -106,7 +106,7 @@ export const arrivalCases: readonly BrokerCase[] = [
     async run(probe) {
       const session = await probe.open()
       const [before, after] = [message(), message()]
-      const outcomes = await probe.publish([before, probe.broker.refused!(), after])
+      const outcomes = await probe.publish([before, probe.broker.refused!() as RawMessage, after])
       deepStrictEqual([outcomes.length, outcomes[0]!.kind, outcomes[2]!.kind], [3, 'ok', 'ok'])
       ok(outcomes[1]!.kind === 'rejected' || outcomes[1]!.kind === 'failed', `refused, not ${outcomes[1]!.kind}`)
       deepStrictEqual(ids(await probe.receive(session, 2)).sort(), [before.id, after.id].sort())

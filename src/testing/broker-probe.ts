@@ -11,7 +11,7 @@ export interface BrokerUnderTest {
   /** What the group has given up, for `deadLetters`. The reason may have been shortened. */
   deadLetters?(group: string): Promise<readonly { readonly message: RawMessage; readonly reason: string }[]>
   /** A message this publisher refuses (too large, say), for `refuses`. */
-  refused?(): RawMessage
+  refused?(): Message
   close(): Promise<void>
 }
 

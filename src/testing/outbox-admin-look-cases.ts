@@ -207,4 +207,21 @@ export const lookCases: readonly StoreCase<OutboxProbe>[] = [
       ok(stats.oldestReadySeconds! >= 0.04 && stats.oldestReadySeconds! < 60, `${stats.oldestReadySeconds} s`)
     },
   },
+  {
+    name: 'stats: what was scheduled, and what is tried again, is old from its time on, though no relay looks',
+    async run(probe) {
+      const oldest = async () => (await probe.outbox.admin.stats()).oldestReadySeconds ?? 0
+      const grows = () => probe.time.until('it is due', async () => (await oldest()) >= 0.04)
+      await probe.enqueue([sample(1)], { availableAt: new Date(probe.time.now() + 3_600_000) })
+      strictEqual(await oldest(), 0)
+      await probe.enqueue([sample(2)], { availableAt: new Date(probe.time.now() + 20) })
+      await grows()
+      const relay = probe.relay()
+      const session = await relay.open()
+      await relay.settle(session, retry(20), ...(await relay.receive(session, 1)))
+      await relay.close()
+      await grows()
+      ok((await oldest()) < 60, `what is not due has waited for ${await oldest()} s`)
+    },
+  },
 ]

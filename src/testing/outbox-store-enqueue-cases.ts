@@ -140,7 +140,6 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
   },
   {
     name: 'the same event twice in one call and in one transaction is one event',
-    needs: ['receipts'],
     async run(probe) {
       const [event, other] = [sample(1), sample(2)]
       await probe.work.withTransaction(async (tx) => {
@@ -154,7 +153,6 @@ export const enqueueCases: readonly StoreCase<OutboxStoreProbe>[] = [
   },
   {
     name: 'two transactions at once with the same event: the second returns the first receipt',
-    needs: ['receipts'],
     async run(probe) {
       const event = sample(1)
       const first = await openTransaction(probe.work, (tx) => probe.outbox.enqueue(tx, [event]))

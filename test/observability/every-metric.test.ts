@@ -50,7 +50,7 @@ const EVENTS: { readonly [Name in TelemetryName]?: TelemetryEvents[Name] } = {
   'saga.step_paused': { step: 's.charge', error, retryIn: 1 },
   'saga.overdue': { definition: 's@1', count: 6, registered: false, changed: false },
   'projection.applied': { projection: 'v/1', count: 10, parked: 3, position: '77', took: 1 },
-  'projection.parked': { projection: 'v/1', type: 't', position: '70', reason: 'x' },
+  'projection.parked': { projection: 'v/1', type: 't', position: '70', reason: 'x', error: 'x' },
   'projection.unparked': { projection: 'v/1', type: 't', position: '70', attempts: 2 },
   'projection.owned': { projection: 'v/1', epoch: '1', position: '0' },
   'projection.fenced': { projection: 'v/1' },

@@ -1,12 +1,21 @@
+import { Redis as IoRedis } from 'ioredis'
 import pg from 'pg'
 import * as client from 'prom-client'
 import { afterEach, expect, test } from 'vitest'
+import { observed } from '../../src/core/index.ts'
+import { Cleaner } from '../../src/outbox/index.ts'
 import { Relay } from '../../src/outbox/relay.ts'
 import { postgres } from '../../src/postgres/index.ts'
+import { redis } from '../../src/redis/index.ts'
+import { Router } from '../../src/router/index.ts'
+import { type SagaClient, SagaRunner, saga } from '../../src/saga/index.ts'
 import { faultProxy } from '../../src/testing/index.ts'
 import { outboxOn, Placed } from '../postgres/support.ts'
-import { freshDatabase } from '../support/services.ts'
+import { created, ListLog, orders, world as projectionWorld } from '../projection/support.ts'
+import { freshTag } from '../redis/support.ts'
+import { freshDatabase, service } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
+import { listSource } from './support.ts'
 import { scraped } from './worlds.ts'
 
 const ends: (() => unknown)[] = []
@@ -67,12 +76,34 @@ test('numbers up to a million are exact, through their own index; beyond, an est
   const { ready, scheduled } = await of(20_000)
   expect([scheduled.estimated, ready.estimated]).toEqual([false, true])
   expect(Math.abs(ready.count / 24_000 - 1)).toBeLessThan(0.05)
-  // All of them together cost no more than two that have come to the bound: of three, one is an estimate.
-  await t.pool.query(`INSERT INTO outbox (event_id, topic, source, event_type, payload, state)
-    SELECT gen_random_uuid(), 'orders', '/t', 'x', '{}', 'dead' FROM generate_series(1, 24000) AS n`)
+  // Each has the bound for itself, however many there are: not even what stands in the same index matters.
+  await t.pool.query(`INSERT INTO outbox (event_id, topic, source, event_type, payload, key, state)
+    SELECT gen_random_uuid(), 'orders', '/t', 'x', '{}', 'k' || n, CASE WHEN n % 3 = 0 THEN 'held' ELSE 'dead' END
+    FROM generate_series(1, 36000) AS n`)
   const all = await of(25_000)
-  expect(all.scheduled).toEqual({ count: 12_000, estimated: false })
-  expect([all.ready, all.dead].map(({ estimated }) => estimated).sort()).toEqual([false, true])
+  for (const state of ['ready', 'dead'] as const) expect(all[state]).toEqual({ count: 24_000, estimated: false })
+  for (const state of ['scheduled', 'held'] as const) expect(all[state]).toEqual({ count: 12_000, estimated: false })
+  const fewer = await of(20_000)
+  expect([fewer.ready, fewer.dead].map(({ estimated }) => estimated)).toEqual([true, true])
+  for (const state of ['scheduled', 'held'] as const) expect(fewer[state]).toEqual({ count: 12_000, estimated: false })
+})
+
+test('who owns only another part of a table knows that it is not the one to tell', async () => {
+  const t = await outboxOn()
+  ends.push(() => t.end())
+  const metrics = scraped()
+  ends.push(() => metrics.stop())
+  // A relay that came before: the first part is its own.
+  await t.pool.query(`INSERT INTO outbox_members (member, mode, expires_at) VALUES ('', 'owner/2', 'infinity')`)
+  const relay = t.relay({ shards: 2 })
+  await relay.start()
+  const parts = () => relay.status().children?.filter(({ name }) => name.startsWith('outbox/')) ?? []
+  await eventually('it reads the other part', () => parts()[0]?.state === 'running')
+  expect(parts().map(({ name }) => name)).toEqual(['outbox/1'])
+  expect(await relay.gauges!.leads()).toBe(false)
+  expect(await metrics.of('outbox_leader')).toEqual({ '': 0 })
+  // 0 would be an alarm: the store does answer.
+  expect(await metrics.of('waybill_gauges_up')).toEqual({})
 })
 
 test('every background loop tells when it last succeeded, and what it has not settled', async () => {
@@ -92,6 +123,49 @@ test('every background loop tells when it last succeeded, and what it has not se
     'nothing is left',
     async () => (await metrics.of('waybill_worker_unsettled'))['worker="outbox"'] === 0,
   )
+})
+
+test('whatever runs in the background tells when it last succeeded: consumers, sagas, projections, cleaners, repairs', async () => {
+  const at = await projectionWorld('postgres', { sagas: true })
+  const connection = new IoRedis(service('redis').url)
+  const onRedis = redis({ client: connection, tag: freshTag(), outbox: { kind: 'stored' } })
+  const metrics = scraped()
+  const log = new ListLog()
+  const nap = saga('nap', { version: 1 }).step('fine', () => 1)
+  const sagas = new SagaRunner({ store: at.db as never, sagas: [nap] as never, name: 'sagas' })
+  const billing = new Router('billing').on(Placed, () => {}).consume(listSource([Placed({ n: 1 })]))
+  const workers = [
+    billing,
+    sagas,
+    at.projector(log, [orders()], { name: 'views', poll: '20ms' }),
+    new Cleaner({ of: at.db.outbox.admin }),
+    onRedis.outbox.repair(),
+    new Relay({ from: onRedis.outbox as never, to: async () => {}, name: 'to nobody', lease: '3s' }),
+  ]
+  ends.push(
+    () => at.end(),
+    () => connection.disconnect(),
+    () => onRedis.stop(),
+    () => metrics.stop(),
+    () => Promise.all(workers.map((worker) => worker.stop())),
+  )
+  for (const worker of workers) await worker.start()
+  const client = sagas.client(nap as never) as never as SagaClient<object, object, object, never>
+  await at.db.withTransaction((tx) => client.start(tx as never, {} as never))
+  log.append(created('o1'))
+  await onRedis.withTransaction((tx) => onRedis.outbox.enqueue(tx as never, [Placed({ n: 1 })]))
+  let without: string[] = []
+  await eventually(
+    'all of them have',
+    async () => {
+      const times = await metrics.of('waybill_worker_last_success_timestamp_seconds')
+      without = [...observed].map(({ name }) => name).filter((name) => !(times[`worker="${name}"`]! > 1.7e9))
+      return without.length === 0
+    },
+    { limit: 20_000, seen: () => without },
+  )
+  const names = ['billing', 'sagas', 'views', 'order_list_view/1', 'cleaner outbox', 'to nobody', onRedis.outbox.name]
+  expect([...observed].map(({ name }) => name)).toEqual(expect.arrayContaining(names))
 })
 
 test('an OpenMetrics parser reads it: no family twice, samples of a family together, one end', async () => {

@@ -1,7 +1,7 @@
 import { Writable } from 'node:stream'
 import pino from 'pino'
 import { afterEach, describe, expect, test } from 'vitest'
-import { TELEMETRY_NAMES, telemetry, Unavailable } from '../../src/core/index.ts'
+import { event, Reject, TELEMETRY_NAMES, telemetry, Unavailable } from '../../src/core/index.ts'
 import { REPORTED } from '../../src/core/stderr.ts'
 import { EVENT_LEVELS, LOG_LEVELS, type LogFields, type LogLevel, logTo } from '../../src/observability/index.ts'
 import { Router } from '../../src/router/index.ts'
@@ -129,7 +129,7 @@ describe('logTo', () => {
     expect(Object.keys(REPORTED).sort(), 'REPORTED of src/core/stderr.ts').toEqual(grave.sort())
   })
 
-  test('at debug a line says where the error was thrown, without its text; above it does not', async () => {
+  test('at debug a line has the stack of the error, without its text; above it does not', async () => {
     const few = collect()
     const stopFew = stop
     const all = collect({ level: 'debug' })
@@ -144,6 +144,58 @@ describe('logTo', () => {
     expect(line(all)['stack']).toMatch(/^at .*bill.*logging\.test\.ts:\d+:\d+/)
     expect(line(few)).not.toHaveProperty('stack')
     expect(JSON.stringify([all, few])).not.toContain('4111')
+  })
+
+  const Ordered = event<{ orderId: string }>('order.placed')
+
+  test.each<[string, () => unknown]>([
+    ['thrown', () => (undefined as unknown as () => void)()],
+    ['as the cause of another', () => Promise.reject(new Error('no invoice', { cause: new TypeError('no customer') }))],
+    [
+      'behind Promise.all',
+      () =>
+        Promise.all([
+          new Promise(setImmediate).then(async function deep() {
+            await undefined
+            throw new Error('no')
+          }),
+        ]),
+    ],
+    ['and dead at once', () => Promise.reject(new Reject('never'))],
+  ])("a line says where in the user's code the error was thrown, and nothing more: %s", async (_, fails) => {
+    const lines = collect()
+    const router = new Router('billing').on(Ordered, async () => void (await fails()))
+    const consumer = router.consume(listSource([Ordered({ orderId: '1' })]))
+    await consumer.runOnce()
+    await consumer.stop()
+    const failed = lines.filter(({ text }) => /message\.(retrying|dead)$/.test(text))
+    expect(failed).toHaveLength(1)
+    expect(failed[0]!.fields['at']).toMatch(/^\/.*logging\.test\.ts:\d+:\d+$/)
+    expect(failed[0]!.fields).not.toHaveProperty('stack')
+  })
+
+  test('a reason that is a text is not said twice', () => {
+    const lines = collect()
+    const about = { flow: 'billing', type: 't', id: '1', attempt: 25, tenant: undefined }
+    telemetry['message.dead'].publish({ ...about, reason: '25 attempts: Error: no', error: new Error('no') })
+    expect(lines[0]?.fields).toMatchObject({
+      reason: '25 attempts: Error: no',
+      at: expect.stringContaining('.test.ts'),
+    })
+    expect(lines[0]?.fields).not.toHaveProperty('error')
+  })
+
+  test.each([
+    ["a library's", 'at send (/app/node_modules/pg/lib/client.js:10:5)'],
+    ["node's", 'at node:internal/process/task_queues:95:5'],
+    ['ours', `at call (${new URL('../../src/flow/calls.ts', import.meta.url)}:1:1)`],
+    ['no place', 'at Array.map (<anonymous>)'],
+  ])('where every frame is %s, there is no place to tell', (_, frame) => {
+    const lines = collect()
+    const error = new Error('no')
+    error.stack = `Error: no\n    ${frame}`
+    telemetry['flow.paused'].publish({ flow: 'billing', error, retryIn: 200, failures: 1 })
+    expect(lines[0]?.fields).not.toHaveProperty('at')
   })
 
   test('what can never be written is not listened to, so that nobody pays for it', () => {
@@ -214,6 +266,7 @@ describe('logTo', () => {
     expect(() => logTo(console, { tenant: 'hiden' as never })).toThrow('did you mean "hide"?')
     expect(() => logTo(console, { level: 'wran' as never })).toThrow('did you mean "warn"?')
     expect(() => logTo(console, { flow: [] } as never)).toThrow('did you mean "flows"?')
+    expect(() => logTo(console, { flows: 'billing' as never })).toThrow('flows: "billing" is not allowed')
   })
 })
 

@@ -2,17 +2,21 @@ import { Redis as IoRedis } from 'ioredis'
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Clock, event, type Message, Reject, systemClock, Unavailable } from '../../src/core/index.ts'
+import { memory } from '../../src/memory/index.ts'
 import { logTo } from '../../src/observability/index.ts'
-import { RoutingRelay } from '../../src/outbox/index.ts'
+import { Cleaner, RoutingRelay } from '../../src/outbox/index.ts'
 import { Relay } from '../../src/outbox/relay.ts'
 import { postgres } from '../../src/postgres/index.ts'
-import { redis } from '../../src/redis/index.ts'
+import { redis, redisOutbox } from '../../src/redis/index.ts'
+import { Router } from '../../src/router/index.ts'
+import { transactional } from '../../src/store/index.ts'
 import { collector, faultProxy } from '../../src/testing/index.ts'
 import { outboxOn, Placed, untilEmpty } from '../postgres/support.ts'
 import { READER } from '../redis/outbox-support.ts'
 import { freshTag } from '../redis/support.ts'
 import { freshDatabase, service } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
+import { listSource } from './support.ts'
 import { scraped, WORLDS } from './worlds.ts'
 
 /** What a metric means, where only a whole relay can show it. */
@@ -61,6 +65,19 @@ describe.each(Object.keys(WORLDS))('outbox_dispatch_latency_seconds on %s', (kin
     expect(Math.floor(sums[success]! / 90)).toBe(4)
     expect(Math.floor(sums[failure]! / 90)).toBe(1)
   })
+})
+
+test('outbox_delivery_seconds is from the creation on, by the clock of the database', async () => {
+  const t = await outboxOn()
+  ends.push(() => t.end())
+  await t.enqueue(Placed({ n: 1 }))
+  await t.pool.query(`UPDATE outbox SET created_at = created_at - interval '5 minutes'`)
+  // For this process it is another day.
+  const relay = t.relay({ clock: { ...systemClock, now: () => systemClock.now() + 86_400_000 } })
+  await relay.runOnce()
+  const { '': sum } = await metrics.of('outbox_delivery_seconds_sum')
+  expect(Math.floor(sum! / 60)).toBe(5)
+  expect(await metrics.of('outbox_delivery_seconds_count')).toEqual({ '': 1 })
 })
 
 describe('outbox_dead_total', () => {
@@ -124,6 +141,52 @@ describe('outbox_dead_total', () => {
   })
 })
 
+/** Stores with an inbox. */
+const INBOXES = {
+  memory: async () => memory(),
+  async postgres() {
+    const database = await freshDatabase()
+    const pool = new pg.Pool({ connectionString: database.url })
+    ends.push(
+      () => database.drop(),
+      () => pool.end(),
+    )
+    const db = postgres({ pool })
+    await db.migrate()
+    return db
+  },
+  async redis() {
+    const connection = new IoRedis(service('redis').url)
+    const db = redis({ client: connection, tag: freshTag() })
+    ends.push(
+      () => connection.disconnect(),
+      () => db.stop(),
+    )
+    return db
+  },
+}
+
+test.each(Object.keys(INBOXES) as (keyof typeof INBOXES)[])(
+  'an inbox on %s: what was handled before is skipped and counted, and so is what a cleaner removes',
+  async (kind) => {
+    const db = await INBOXES[kind]()
+    const handled: string[] = []
+    const router = new Router('billing').use(transactional(db as never)).on(Placed, ({ id }) => void handled.push(id))
+    const messages = ['a', 'b', 'a', 'a'].map((id) => Placed({ n: 1 }, { id }))
+    const consumer = router.consume(listSource(messages), { concurrency: 1 })
+    for (let round = 0; round < messages.length; round++) await consumer.runOnce()
+    await consumer.stop()
+    expect(handled).toEqual(['a', 'b'])
+    const labels = 'subscriber="billing",type="order.placed"'
+    expect(await metrics.of('waybill_inbox_duplicates_total')).toEqual({ [labels]: 2 })
+    // Redis forgets by itself.
+    if (kind === 'redis') return
+    await new Cleaner({ of: db.inbox as never, retention: 0 }).runOnce()
+    const rows = `store="${db.inbox.name}",what="rows"`
+    expect((await metrics.of('waybill_cleaned_total'))[rows]).toBe(2)
+  },
+)
+
 test('a branch is a table of its own, in counters and in gauges; the mover is counted nowhere', async () => {
   const database = await freshDatabase()
   const pool = new pg.Pool({ connectionString: database.url, max: 20 })
@@ -164,6 +227,9 @@ test('a branch is a table of its own, in counters and in gauges; the mover is co
   expect(await lines('outbox_dispatch_total')).toEqual([
     'outbox_dispatch_total{table="outbox_to_warehouse",topic="orders",result="success"} 2',
   ])
+  for (const name of ['waybill_messages_handled_total', 'waybill_message_seconds_count']) {
+    expect(await lines(name), name).toEqual([])
+  }
   // What comes into a branch is accepted there: its rates can be compared as those of any table.
   const enqueued = ['outbox', 'outbox_to_audit', 'outbox_to_warehouse']
   expect((await lines('outbox_enqueue_total')).sort()).toEqual(
@@ -202,6 +268,34 @@ describe('a scrape while the store is away', () => {
       () => proxy.close(),
       () => pool.end(),
       () => relay.stop(),
+    )
+    await relay.start()
+    await eventually('it tells', async () => (await metrics.of('outbox_pending_count'))[''] === 0)
+    await proxy.refuse()
+    await withoutNumbers()
+    await proxy.restore()
+    await eventually('it tells again', async () => (await metrics.of('outbox_pending_count'))[''] === 0, {
+      limit: 60_000,
+    })
+  })
+
+  test('one of two servers of an outbox on Redis refuses connections: half of the numbers would be wrong ones', async () => {
+    const url = new URL(service('redis').url)
+    const proxy = await faultProxy({ host: url.hostname, port: Number(url.port) })
+    const connections = [service('redis').url, proxy.url(service('redis').url)].map(
+      (address) => new IoRedis(address, { retryStrategy: () => 50 }),
+    )
+    for (const connection of connections) connection.on('error', () => {})
+    const on = connections.map((client) => redis({ client, tag: freshTag() }))
+    const relay = new Relay({ from: redisOutbox({ on }) as never, to: async () => {}, lease: '3s' })
+    ends.push(
+      () => proxy.close(),
+      () => connections.forEach((connection) => void connection.disconnect()),
+      () => Promise.all(on.map((db) => db.stop())),
+      async () => {
+        await proxy.restore()
+        await relay.stop()
+      },
     )
     await relay.start()
     await eventually('it tells', async () => (await metrics.of('outbox_pending_count'))[''] === 0)

@@ -67,6 +67,9 @@ describe('what is not counted as a dispatch', () => {
       expect.stringMatching(/table="[^"]*audit",topic="orders",result="success"\} 2$/),
       expect.stringMatching(/table="[^"]*warehouse",topic="orders",result="success"\} 2$/),
     ])
+    // Nor as a consumer.
+    expect(await metrics.of('waybill_messages_handled_total')).toEqual({})
+    expect(await metrics.of('waybill_message_seconds_count')).toEqual({})
   })
 
   test('a topic beyond the bound is counted as other; with a list, each that is not in it', async () => {

@@ -1,6 +1,7 @@
 import * as api from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base'
+import { Redis as IoRedis } from 'ioredis'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { event, type Message, Reject } from '../../src/core/index.ts'
 import {
@@ -11,11 +12,14 @@ import {
   useOpenTelemetry,
 } from '../../src/observability/index.ts'
 import { Relay } from '../../src/outbox/relay.ts'
+import { redis } from '../../src/redis/index.ts'
 import { Router } from '../../src/router/index.ts'
 import { saga } from '../../src/saga/index.ts'
 import { outboxOn } from '../postgres/support.ts'
 import { created, ListLog, orders, world as projectionWorld } from '../projection/support.ts'
+import { freshTag } from '../redis/support.ts'
 import { inMemory } from '../saga/support.ts'
+import { service } from '../support/services.ts'
 import { listSource } from './support.ts'
 import { WORLDS } from './worlds.ts'
 
@@ -71,6 +75,29 @@ describe.each(Object.keys(WORLDS))('one trace through an outbox on %s', (kind) =
   })
 })
 
+test('an outbox in a stream of Redis stores the trace too, and one that the event has already stays', async () => {
+  const connection = new IoRedis(service('redis').url)
+  const db = redis({ client: connection, tag: freshTag() })
+  const stop = useOpenTelemetry(api)
+  try {
+    const request = api.trace.getTracer('test').startSpan('POST /orders')
+    const own = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`
+    const events = [Placed({ n: 1 }), Placed({ n: 2 }, { extensions: { traceparent: own } })]
+    const inside = api.trace.setSpan(api.ROOT_CONTEXT, request)
+    await api.context.with(inside, () => db.withTransaction((tx) => db.outbox.enqueue(tx, events, { key: 'k' })))
+    const entries = await connection.xrange(db.outbox.stream, '-', '+')
+    const stored = entries.map(([, fields]) => JSON.parse(fields[fields.indexOf('event') + 1]!))
+    expect(stored.map(({ partitionkey }) => partitionkey)).toEqual(['k', 'k'])
+    const { traceId, spanId } = request.spanContext()
+    expect(parseTraceparent(stored[0].traceparent)).toMatchObject({ traceId, spanId })
+    expect(stored[1].traceparent).toBe(own)
+  } finally {
+    stop()
+    await db.stop()
+    connection.disconnect()
+  }
+})
+
 test('the time in the outbox is told by the clock of the database, whatever this process thinks the time is', async () => {
   exporter.reset()
   const t = await outboxOn()
@@ -91,6 +118,29 @@ test('the time in the outbox is told by the clock of the database, whatever this
     vi.useRealTimers()
     stop()
     await t.end()
+  }
+})
+
+test('a second call takes the place of the first: no span comes twice, and the first one ends nothing', async () => {
+  const world = await WORLDS['memory']!()
+  const stops = [useOpenTelemetry(api), useOpenTelemetry(api)]
+  const relay = new Relay({ from: world.outbox, to: (async () => {}) as never })
+  const inside = api.trace.setSpan(api.context.active(), api.trace.getTracer('test').startSpan('x'))
+  try {
+    const names = async (n: number) => {
+      exporter.reset()
+      await api.context.with(inside, () => world.enqueue(Placed({ n })))
+      await relay.runOnce()
+      return exporter.getFinishedSpans().map(({ name }) => name)
+    }
+    expect(await names(1)).toEqual(['outbox outbox', 'send order.placed'])
+    stops[0]!()
+    expect(await names(2)).toEqual(['outbox outbox', 'send order.placed'])
+    stops[1]!()
+    expect(await names(3)).toEqual([])
+  } finally {
+    for (const stop of stops) stop()
+    await relay.stop()
   }
 })
 
@@ -177,10 +227,18 @@ describe('consumers, sagas and projections, without a middleware of their own', 
         .step('charge', ({ input }) => {
           throw new Reject(`no money on ${input.card}`)
         })
-      const runner = await world.runner([one as never]).start()
-      const client = runner.client(one as never)
+      const asks = saga('asks', { version: 1 }).request('ship', {
+        send: () => Sent({ n: 1 }),
+        reply: Placed,
+        within: '1h',
+      })
+      const runner = await world.runner([one as never, asks as never]).start()
+      const [client, asking] = [runner.client(one as never), runner.client(asks as never)]
       const router = new Router('billing').on(Placed, async () => {
-        await world.db.withTransaction((tx) => client.start(tx as never, { card: '4111-secret' } as never))
+        await world.db.withTransaction(async (tx) => {
+          await client.start(tx as never, { card: '4111-secret' } as never)
+          await asking.start(tx as never, {} as never)
+        })
       })
       const { request } = await consumed({}, router, () =>
         world.clock.until(() => finished('run order.charge') !== undefined, 60_000),
@@ -188,6 +246,16 @@ describe('consumers, sagas and projections, without a middleware of their own', 
       const [reserve, charge] = [finished('run order.reserve'), finished('run order.charge')]
       expect([traceOf(reserve), traceOf(charge), ran[0]]).toEqual(Array(3).fill(traceOf(request)))
       expect(reserve.attributes).toMatchObject({ 'waybill.saga.type': 'order', 'waybill.saga.step': 'reserve' })
+      // What a saga asks of others carries the trace on.
+      const asked: Message[] = []
+      const relay = new Relay({
+        from: world.db.outbox,
+        to: (async (message: Message) => void asked.push(message)) as never,
+      })
+      await relay.runOnce()
+      await relay.stop()
+      expect(asked.map(({ type }) => type)).toEqual(['invoice.sent'])
+      expect(parseTraceparent(asked[0]!.extensions['traceparent'])?.traceId).toBe(traceOf(request))
       expect(charge.status.code).toBe(api.SpanStatusCode.ERROR)
       expect(JSON.stringify([charge.status, charge.attributes, charge.events])).not.toContain('4111')
     } finally {

@@ -64,6 +64,16 @@ describe.each(Object.keys(WORLDS))("C's metrics on %s", (kind) => {
     expect(await metrics.of('waybill_messages_retried_total')).toEqual({})
   })
 
+  test('the last attempt that is allowed makes an event dead, and is a failure like those before', async () => {
+    await world.enqueue(placed(2), { topic: 'orders' })
+    const trying = relay({ retry: { attempts: 3, backoff: { min: 0, jitter: 0 } } })
+    await eventually('it is given up', async () => {
+      await trying.runOnce()
+      return (await metrics.of('outbox_dead_total'))['topic="orders"'] === 1
+    })
+    expect(await metrics.of('outbox_dispatch_total')).toEqual({ 'topic="orders",result="failure"': 3 })
+  })
+
   test('an outage counts as no attempt: the pause and the oldest age show it', async () => {
     await world.enqueue([placed(3), placed(4)])
     let away = true

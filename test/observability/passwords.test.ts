@@ -11,7 +11,7 @@ import { Relay } from '../../src/outbox/relay.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { redis } from '../../src/redis/index.ts'
 import { Router } from '../../src/router/index.ts'
-import { listen } from '../brokers/http/support.ts'
+import { listen, sender } from '../brokers/http/support.ts'
 import { connecting, broker as nats } from '../brokers/nats/support.ts'
 import { brokerAt } from '../brokers/rabbitmq/support.ts'
 import { freshTag } from '../redis/support.ts'
@@ -49,6 +49,11 @@ type Started = { start(): Promise<unknown>; stop(): Promise<unknown>; status(): 
 
 function consumes(source: Source): Started {
   return new Router('billing').on(Paid, () => {}).consume(source as never, { poll: '10ms', maxPoll: '20ms' })
+}
+
+function onKafka(at: string) {
+  const sasl = { mechanism: 'plain', username: 'app', password: PASSWORD } as const
+  return kafka({ client: kafkajs.Kafka, brokers: [at.split('@')[1]!], sasl, timeout: '2s' } as never)
 }
 
 /** Sends one event to it. */
@@ -90,9 +95,33 @@ const CASES: Readonly<Record<string, (at: string) => Promise<Started>>> = {
     ends.push(() => broker.close())
     return consumes(broker.source({ group: 'billing' }) as never)
   },
+  async 'a publisher of NATS'(at) {
+    const broker = nats(connecting(`nats://${at}`, { reconnect: false, timeout: 1000 }) as never)
+    ends.push(() => broker.close())
+    return sends(broker.publisher())
+  },
+  async 'a publisher of Kafka'(at) {
+    const broker = onKafka(at)
+    ends.push(() => broker.close())
+    return sends(broker.publisher({ topic: 't' }))
+  },
+  async 'a publisher of Redis streams'(at) {
+    const client = new IoRedis(`redis://${at}`, { retryStrategy: () => 50 })
+    client.on('error', () => {})
+    const broker = redisStreams({ client })
+    ends.push(
+      () => client.disconnect(),
+      () => broker.close(),
+    )
+    return sends(broker.publisher({ stream: 's' }))
+  },
+  async 'a publisher of HTTP'(at) {
+    const broker = sender(() => `http://${at}/hooks`)
+    ends.push(() => broker.close())
+    return sends(broker)
+  },
   async 'a source of Kafka'(at) {
-    const sasl = { mechanism: 'plain', username: 'app', password: PASSWORD } as const
-    const broker = kafka({ client: kafkajs.Kafka, brokers: [at.split('@')[1]!], sasl, timeout: '2s' } as never)
+    const broker = onKafka(at)
     ends.push(() => broker.close())
     return consumes(broker.source({ topic: 't', group: 'g' }) as never)
   },

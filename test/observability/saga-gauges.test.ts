@@ -1,9 +1,12 @@
 import pg from 'pg'
 import { afterEach, describe, expect, test } from 'vitest'
+import { event } from '../../src/core/index.ts'
 import { memory } from '../../src/memory/index.ts'
+import { Relay } from '../../src/outbox/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { SagaAdmin, type SagaClient, type SagaDatabase, SagaRunner, saga } from '../../src/saga/index.ts'
 import { faultProxy } from '../../src/testing/index.ts'
+import { scale } from '../support/scale.ts'
 import { freshDatabase } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
 import { scraped } from './worlds.ts'
@@ -96,6 +99,29 @@ test('of two runners one tells of all sagas; when it is gone, the other', async 
   await eventually('the second tells', async () => (await second!.gauges!.leads()) === true)
 })
 
+test('two stores of one pool, as in two modules of an application, are one to whoever looks', async () => {
+  const database = await freshDatabase()
+  ends.push(() => database.drop())
+  const pool = poolOf(database.url)
+  const stores = [1, 2].map(() => postgres({ pool, sagas: true }))
+  await stores[0]!.migrate()
+  // Both tell: as in one session of PGlite, where each has the lock.
+  const metrics = scraped({ gauges: 'all' })
+  ends.push(() => metrics.stop())
+  for (const [i, store] of stores.entries()) {
+    await runnerOf(store as never, `runner ${i}`).start()
+    const relay = await new Relay({ from: store.outbox, to: async () => {} }).start()
+    ends.push(() => relay.stop())
+  }
+  const later = { availableAt: new Date(Date.now() + 3_600_000) }
+  await stores[0]!.withTransaction((tx) => stores[0]!.outbox.enqueue(tx, event('later')({}), later))
+  await pool.query(`INSERT INTO saga_executions (id, saga_type, definition, input, wake_at, status)
+    VALUES (gen_random_uuid(), 'nap', 'nap@1#a', '{}', now() + interval '1 day', 'running')`)
+  const running = 'saga="saga_executions",type="nap",state="running"'
+  await eventually('one saga', async () => (await metrics.of('waybill_saga_alive_count'))[running] === 1)
+  await eventually('one event', async () => (await metrics.of('outbox_scheduled_count'))[''] === 1)
+})
+
 test('while the database is silent a scrape answers within a second, and says that sagas were not counted', async () => {
   const database = await freshDatabase()
   ends.push(() => database.drop())
@@ -134,4 +160,32 @@ test('more than are counted one by one are estimated, and said to be', async () 
   const [estimated] = await db.sagas.stats(5000)
   expect(estimated!.counts.running.estimated).toBe(true)
   expect(Math.abs(estimated!.counts.running.count / 18_000 - 1)).toBeLessThan(0.05)
+  // No time to count: the same.
+  const [hurried] = await db.sagas.stats(1_000_000, 0)
+  expect(hurried!.counts.running.estimated).toBe(true)
+  expect(Math.abs(hurried!.counts.running.count / 18_000 - 1)).toBeLessThan(0.05)
+})
+
+test('each definition and state is exact up to the bound by itself, those that wait for a person too', async () => {
+  const database = await freshDatabase()
+  ends.push(() => database.drop())
+  const pool = poolOf(database.url)
+  const db = postgres({ pool, sagas: true })
+  await db.migrate()
+  const EACH = scale({ test: 12_000, full: 300_000, torture: 900_000 })
+  for (const type of ['early', 'late']) {
+    await pool.query(`INSERT INTO saga_executions (id, saga_type, definition, input, wake_at, attention_at, held_reason)
+      SELECT gen_random_uuid(), '${type}', '${type}@1#a', '{}', CASE WHEN n % 2 = 0 THEN now() + interval '1 day' END,
+        CASE WHEN n % 2 = 1 THEN clock_timestamp() END, CASE WHEN n % 2 = 1 THEN 'odd' END
+      FROM generate_series(1, ${2 * EACH}) AS n`)
+  }
+  await pool.query('ANALYZE saga_executions')
+  const stats = await db.sagas.stats(EACH + 1000)
+  expect(stats.map(({ type }) => type).sort()).toEqual(['early', 'late'])
+  for (const { counts } of stats) {
+    expect(counts.running).toEqual({ count: EACH, estimated: false })
+    expect(counts.held).toEqual({ count: EACH, estimated: false })
+  }
+  // Those of the second type lie behind all that a look without time sees.
+  for (const { counts } of await db.sagas.stats(EACH + 1000, 0)) expect(counts.held.estimated).toBe(true)
 })

@@ -1,4 +1,5 @@
 import * as api from '@opentelemetry/api'
+import { Redis as IoRedis } from 'ioredis'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { event, type RawMessage, Unavailable } from '../../src/core/index.ts'
@@ -8,12 +9,14 @@ import type { OutboxAdmin } from '../../src/outbox/admin.ts'
 import { Relay } from '../../src/outbox/relay.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { projection, put, write } from '../../src/projection/index.ts'
+import { redis } from '../../src/redis/index.ts'
 import { Router } from '../../src/router/index.ts'
 import { SagaAdmin, type SagaDatabase, SagaRunner, saga } from '../../src/saga/index.ts'
 import { transactional } from '../../src/store/index.ts'
 import { sender, serve, serveReceiver } from '../brokers/http/support.ts'
 import { ListLog, type World, world } from '../projection/support.ts'
-import { freshDatabase } from '../support/services.ts'
+import { freshTag } from '../redis/support.ts'
+import { freshDatabase, service } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
 import { CARD, data, exporter, NUMBER, Paid, QUOTED, searched, THROWN, traced, watch } from './secrets-support.ts'
 import { listSource } from './support.ts'
@@ -124,6 +127,13 @@ function sagasThrowing(n: number) {
     saga(`runs${n}`, { version: 1 })
       .step('before', (c) => (c.input as Payment).card, { undo: later, ...QUICK })
       .step('charge', later, { unknown: 'undo', ...QUICK }),
+    // What an earlier step has returned is no part of what it was started with.
+    saga(`earlier${n}`, { version: 1 })
+      .step('asks', () => 'sesame-open')
+      .step('charge', (c) => Promise.reject(new Error(`no money for ${c.results.asks}`)), {
+        unknown: 'undo',
+        ...QUICK,
+      }),
     saga(`ends${n}`, { version: 1 })
       .step('fine', () => 1)
       .onEnd(fails),
@@ -249,6 +259,97 @@ describe('secrets in errors of stores', () => {
     await consumer.runOnce()
     await consumer.stop()
     expect(source.settled).toHaveLength(statements.length)
+    searched('logs, spans and metrics', await seen.all())
+  })
+
+  test.each(['owner', 'lease'] as const)(
+    'what a trigger of an outbox says of a row it refuses to change (%s)',
+    async (reader) => {
+      const { db, pool } = await onPostgres()
+      await db.withTransaction((tx) => db.outbox.enqueue(tx, [Paid(data(1)), Paid(data(2)), Paid(data(3))]))
+      await pool.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF OLD.payload->>'n' <> '1' AND NEW.state <> 'leased' THEN
+          RAISE EXCEPTION 'card % is settled', OLD.payload->>'card' USING ERRCODE = '23514'; END IF; RETURN NEW; END $$;
+      CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION refuse()`)
+      const to = async (message: RawMessage) => {
+        if ((JSON.parse(String(message.data)) as Payment).n === 2) throw new Error('not now')
+      }
+      const relay = new Relay({ from: db.outbox, to, reader, outage: { min: 1, max: 5 }, grace: '100ms' })
+      ends.push(() => relay.stop())
+      await relay.start()
+      const refused = () => seen.lines.filter((line) => line.includes('"waybill:settlement.refused"'))
+      await eventually('two are refused', () => refused().length >= 2)
+      searched('status', JSON.stringify(relay.status()))
+      await relay.stop()
+      expect(refused()[0]).toContain('"topic":"card.paid"')
+      expect(await seen.all()).toContain('waybill:flow.settle_failed')
+      searched('logs, spans and metrics', await seen.all())
+    },
+  )
+
+  test.each([
+    ['a claim', 'lease', `NEW.state = 'leased'`, 'release'],
+    ['that it waits', 'owner', `NEW.state = 'held'`, 'release'],
+    ['that nobody can read it', 'lease', `NEW.state = 'dead'`, 'dead'],
+    ['that nobody can read it', 'owner', `NEW.state = 'dead'`, 'dead'],
+  ] as const)(
+    'what a trigger of an outbox says of a row that is not handed out: it refuses %s (%s)',
+    async (_what, reader, refuses, settlement) => {
+      const { db, pool } = await onPostgres()
+      const write = (n: number) => db.withTransaction((tx) => db.outbox.enqueue(tx, [Paid(data(n))], { key: 'k' }))
+      await write(1)
+      await write(2)
+      if (settlement === 'dead') await pool.query(`UPDATE outbox SET attributes = '[]'`)
+      await pool.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF ${refuses} THEN RAISE EXCEPTION 'card % is settled', OLD.payload->>'card'; END IF; RETURN NEW; END $$;
+      CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION refuse()`)
+      const to = async () => {
+        throw new Error('not now')
+      }
+      const relay = new Relay({
+        from: db.outbox,
+        to,
+        reader,
+        retry: { backoff: { min: '1h', max: '1h' } },
+        grace: '100ms',
+      })
+      ends.push(() => relay.stop())
+      await relay.start()
+      const refused = () => seen.lines.filter((line) => line.includes('"waybill:settlement.refused"'))
+      await eventually('one is refused', () => refused().length >= 1)
+      expect(refused()[0]).toContain(`"settlement":"${settlement}"`)
+      searched('status', JSON.stringify(relay.status()))
+      await relay.stop()
+      searched('logs, spans and metrics', await seen.all())
+    },
+  )
+
+  test('what Redis says of commands it refuses, in a handler', async () => {
+    const client = new IoRedis(service('redis').url)
+    const db = redis({ client, tag: freshTag() })
+    ends.push(
+      () => client.disconnect(),
+      () => db.stop(),
+    )
+    const commands = [
+      () => client.call('CHARGE', CARD, QUOTED, String(NUMBER)),
+      () => client.call('SET', CARD),
+      () => client.call('EVAL', 'return redis.error_reply(ARGV[1])', '0', `no money on ${CARD} of ${QUOTED}`),
+      () => client.call('EVAL', `error('${CARD} is refused')`, '0'),
+    ]
+    const failed: string[] = []
+    const router = new Router('billing').use(transactional(db as never)).on(Paid, async ({ data: paid }) => {
+      await commands[paid.n]!().catch((error: Error) => {
+        failed.push(error.message)
+        throw error
+      })
+    })
+    const source = listSource(commands.map((_, n) => Paid(data(n))))
+    const consumer = router.consume(source, { retry: { attempts: 1 } })
+    await consumer.runOnce()
+    await consumer.stop()
+    expect(failed.filter((text) => text.includes(CARD))).toHaveLength(3)
+    expect(source.settled).toHaveLength(commands.length)
     searched('logs, spans and metrics', await seen.all())
   })
 

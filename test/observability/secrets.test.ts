@@ -1,7 +1,7 @@
 import * as api from '@opentelemetry/api'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { InProcessBroker } from '../../src/brokers/in-process/index.ts'
-import { encodeData, Reject, Unavailable } from '../../src/core/index.ts'
+import { encodeData, event, Reject, type StandardSchema, Unavailable } from '../../src/core/index.ts'
 import { tracing } from '../../src/observability/index.ts'
 import type { OutboxAdmin } from '../../src/outbox/admin.ts'
 import { Relay } from '../../src/outbox/relay.ts'
@@ -122,6 +122,51 @@ describe.each(Object.keys(BROKERS))('secrets on the way through %s', (kind) => {
       expect([dead(), spans()]).toEqual([all, all])
       const letters = await broker.deadLetters!('one')
       expect(letters).toHaveLength(all)
+      searched('dead letters', letters.map(({ reason }) => reason).join('\n'))
+      searched('logs, spans and metrics', await seen.all())
+    } finally {
+      await consumer.stop()
+      await broker.close()
+    }
+  })
+})
+
+/** A schema whose messages quote what they were given, as those of some libraries do. */
+const quoting: StandardSchema<ReturnType<typeof data>> = {
+  '~standard': {
+    version: 1,
+    vendor: 'test',
+    validate: (value) => ({
+      issues: [
+        { message: `${(value as { card?: string }).card} of ${QUOTED} is no card` },
+        { message: JSON.stringify(value) },
+      ],
+    }),
+  },
+}
+const Checked = event('card.checked', quoting)
+
+describe.each(Object.keys(BROKERS))('secrets that cannot be read, through %s', (kind) => {
+  test('data that is no JSON, or not as its schema says, or of a type nobody knows', async () => {
+    const broker = await BROKERS[kind]!().create()
+    const router = new Router('billing', { unknown: 'dead-letter' }).use(tracing({ api })).on(Checked, () => {})
+    const consumer = router.consume(broker.source('one'), { retry: { attempts: 1 }, poll: '20ms', maxPoll: '50ms' })
+    try {
+      await consumer.start()
+      await eventually('it is there', () => seen.lines.some((line) => line.includes('waybill:flow.opened')))
+      const json = JSON.stringify(data(1))
+      const texts = [`${CARD} ${json}`, json.slice(0, -5), json, json]
+      const messages = texts.map((text, n) => {
+        const type = n === 3 ? 'card.unheard' : 'card.checked'
+        return encodeData(Paid(data(n)).with({ type }).withData(text, 'raw'))
+      })
+      const outcomes = await broker.publisher.publish(messages, new AbortController().signal)
+      expect(outcomes.every(({ kind }) => kind === 'ok')).toBe(true)
+      const dead = () => seen.lines.filter((line) => line.includes('"waybill:message.dead"')).length
+      await eventually('all were given up', () => dead() >= texts.length, { limit: 60_000 })
+      await consumer.stop()
+      const letters = await broker.deadLetters!('one')
+      expect(letters).toHaveLength(texts.length)
       searched('dead letters', letters.map(({ reason }) => reason).join('\n'))
       searched('logs, spans and metrics', await seen.all())
     } finally {

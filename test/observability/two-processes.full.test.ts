@@ -1,6 +1,7 @@
 import { afterEach, expect, test } from 'vitest'
 import { type RunningScript, runScript } from '../../src/testing/index.ts'
 import { outboxOn, Placed } from '../postgres/support.ts'
+import { bundled } from '../support/bundled.ts'
 import { describeWith } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
 
@@ -16,7 +17,7 @@ interface Process extends RunningScript {
 
 async function processOf(name: string, database: string, reader: string): Promise<Process> {
   const env = { DATABASE: database, NAME: name, READER: reader }
-  const script = runScript({ script: new URL('./scraped/child.ts', import.meta.url), env, timeout: 100_000 })
+  const script = runScript({ script: bundled(new URL('./scraped/child.ts', import.meta.url)), env, timeout: 100_000 })
   ends.push(async () => {
     script.kill('SIGKILL')
     await script.finished.catch(() => {})

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url'
 import * as client from 'prom-client'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { debianPackages } from '../../scripts/services/debian.ts'
+import { freePort } from '../../scripts/services/ports.ts'
 import { type GaugeSource, type GaugeValue, observe, telemetry, Unavailable } from '../../src/core/index.ts'
 import { recordMetrics } from '../../src/observability/index.ts'
 import { scraped } from '../observability/worlds.ts'
@@ -30,14 +31,6 @@ async function listening(server: Server): Promise<number> {
   ends.push(() => server.closeAllConnections())
   ends.push(() => void server.close())
   return (server.address() as AddressInfo).port
-}
-
-/** A port that nobody has at this moment. */
-async function freePort(): Promise<number> {
-  const server = createServer()
-  const port = await listening(server)
-  await new Promise((resolve) => server.close(resolve))
-  return port
 }
 
 /** Prometheus with the rules of ops/ as they are; only the scrapes come more often. */

@@ -8,7 +8,7 @@ import { memory } from '../../src/memory/index.ts'
 import { RELAY_DEFAULTS } from '../../src/outbox/relay-options.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { SETTINGS, settingsFrom } from '../../src/settings/index.ts'
-import { scraped } from '../observability/worlds.ts'
+import { scraped, WORLDS } from '../observability/worlds.ts'
 import { outboxOn, Placed, type TestOutbox } from '../postgres/support.ts'
 import { eventually } from '../support/wait.ts'
 
@@ -91,10 +91,41 @@ describe('settingsFrom', () => {
     expect(text).toContain(
       'OUTBOX_RELAY_BATCH_SIZE="20000" is not allowed; give a whole number of at least 1 and at most 10000',
     )
-    expect(text).toContain('OUTBOX_RELAY_LOCK_TTL="5ms" is not allowed; give a duration of at least 100 ms')
+    expect(text).toContain(
+      'OUTBOX_RELAY_LOCK_TTL="5ms" is not allowed; give a duration of at least 100 ms and at most 24 days',
+    )
     expect(text).toContain('OUTBOX_RELAY_MAX_ATTEMPTS="-1" is not allowed; give a whole number of at least 1')
     expect(text).toContain('OUTBOX_RELAY_MAX_ATTEMTPS is no setting; did you mean OUTBOX_RELAY_MAX_ATTEMPTS?')
     expect(text).toContain('OUTBOX_CLEANER_RETENTION="a week" is not allowed; give a duration')
+  })
+
+  test('a name that is misspelled before RELAY_ or CLEANER_ is no silent default', () => {
+    for (const [name, meant] of [
+      ['OUTBOX_REALY_ENABLED', 'OUTBOX_RELAY_ENABLED'],
+      ['OUTBOX_RELAYS_ENABLED', 'OUTBOX_RELAY_ENABLED'],
+      ['OUTBOX_RELAY-ENABLED', 'OUTBOX_RELAY_ENABLED'],
+      ['outbox_relay_enabled', 'OUTBOX_RELAY_ENABLED'],
+      ['OUTBOX_CLEANUP_RETENTION', 'OUTBOX_CLEANER_RETENTION'],
+    ] as const) {
+      expect(problemOf({ [name]: 'false' })).toContain(`${name} is no setting; did you mean ${meant}?`)
+    }
+    // What is another's: a program's, a module's; and on Windows, where a name is found in any case, it was read.
+    const other = {
+      OUTBOX_URL: 'x',
+      OUTBOX_TABLE: 'x',
+      OUTBOX_POLL_INTERVAL: 'x',
+      OUTBOX_B_RELAY_ENABLED: 'x',
+      RELAY: 'x',
+    }
+    expect(settingsFrom({ ...other, B_OUTBOX_RELAY_ENABLED: 'x' }, { prefix: 'OUTBOX' })).toEqual({
+      relay: {},
+      cleaner: {},
+    })
+    expect(settingsFrom({ B_OUTBOX_RELAY_ENABLED: 'x' }, { prefix: 'A_OUTBOX' }).relay).toEqual({})
+    const windows = new Proxy({ Outbox_Relay_Enabled: 'false' } as Record<string, string>, {
+      get: (all, name) => Object.entries(all).find(([one]) => one.toUpperCase() === String(name).toUpperCase())?.[1],
+    })
+    expect(settingsFrom(windows).relay).toEqual({ enabled: false })
   })
 
   test.each([
@@ -120,11 +151,17 @@ describe('settingsFrom', () => {
     }
     for (const environment of [
       { OUTBOX_RELAY_BATCH_SIZE: '10000', OUTBOX_RELAY_LOCK_TTL: '100ms', OUTBOX_RELAY_POLL_INTERVAL: '1ms' },
-      { OUTBOX_RELAY_BATCH_SIZE: '1', OUTBOX_RELAY_LOCK_TTL: '876000h', OUTBOX_RELAY_MAX_ATTEMPTS: '1' },
+      { OUTBOX_RELAY_BATCH_SIZE: '1', OUTBOX_RELAY_LOCK_TTL: '24d', OUTBOX_RELAY_MAX_ATTEMPTS: '1' },
     ]) {
       expect(() => relay(environment)).not.toThrow()
     }
-    for (const options of [{ batch: 10_001 }, { batch: 0 }, { lease: 99 }, { retry: { attempts: 0 } }]) {
+    for (const options of [
+      { batch: 10_001 },
+      { batch: 0 },
+      { lease: 99 },
+      { lease: '25d' },
+      { retry: { attempts: 0 } },
+    ] as const) {
       expect(() => new Relay({ from: memory().outbox, to: async () => {}, ...options })).toThrow()
     }
   })
@@ -202,6 +239,78 @@ describe("seed C's section 10.3 on PostgreSQL", () => {
     expect(await t.states()).toEqual({ ready: 1 })
     expect(await admin.audits()).toMatchObject([{ action: 'discard-pending', count: 2, ...audit }])
   })
+})
+
+describe.each(['memory', 'redis'])("seed C's section 10.3 on %s", (kind) => {
+  test('OUTBOX_RELAY_ENABLED=false stops delivery and keeps the data; on again, all of it goes out', async () => {
+    const world = await WORLDS[kind]!()
+    const sent: number[] = []
+    const to = async ({ data }: { data: unknown }) => void sent.push(JSON.parse(String(data)).n)
+    const relay = (enabled: 'false' | 'true') =>
+      new Relay({
+        ...{ from: world.outbox, to: to as never },
+        ...settingsFrom({ OUTBOX_RELAY_ENABLED: enabled, OUTBOX_RELAY_POLL_INTERVAL: '10ms' }).relay,
+      })
+    const [off, on] = [relay('false'), relay('true')]
+    try {
+      await world.enqueue(Placed({ n: 1 }), { key: 'a' })
+      await off.start()
+      expect(off.status()).toMatchObject({ state: 'paused', reason: expect.stringContaining('switched off') })
+      await world.enqueue([Placed({ n: 2 }), Placed({ n: 3 })], { key: 'a' })
+      expect(await off.runOnce()).toMatchObject({ taken: 0 })
+      await off.stop()
+      expect((await world.outbox.admin!.stats()).states.ready.count).toBeGreaterThan(0)
+      expect(sent).toEqual([])
+      await on.start()
+      await eventually('all of it', () => sent.length === 3)
+      expect(sent).toEqual([1, 2, 3])
+    } finally {
+      await off.stop()
+      await on.stop()
+      await world.end()
+    }
+  })
+})
+
+test.each([
+  ['postgres', 'owner'],
+  ['postgres', 'lease'],
+  ['redis', 'auto'],
+] as const)('%s, %s: a relay works with the largest values that are allowed', async (kind, reader) => {
+  const world = await WORLDS[kind]!()
+  const settings = settingsFrom({
+    OUTBOX_RELAY_LOCK_TTL: '24d',
+    OUTBOX_RELAY_POLL_INTERVAL: '876000h',
+    OUTBOX_RELAY_BATCH_SIZE: '10000',
+    OUTBOX_RELAY_MAX_ATTEMPTS: String(Number.MAX_SAFE_INTEGER),
+    OUTBOX_CLEANER_RETENTION: '876000h',
+  })
+  let sent = 0
+  const relay = new Relay({ from: world.outbox, to: async () => void sent++, reader, ...settings.relay })
+  try {
+    await world.enqueue([Placed({ n: 1 }), Placed({ n: 2 })])
+    await relay.start()
+    await eventually('both are sent', () => sent === 2)
+    const cleaner = new Cleaner({ of: world.outbox.admin as never, ...settings.cleaner })
+    expect(Object.values(await cleaner.runOnce())).toEqual([0])
+  } finally {
+    await relay.stop()
+    await world.end()
+  }
+})
+
+test('PostgreSQL: a relay that may try for ever takes over from one that died alone with an event', async () => {
+  const t = await outboxOn()
+  try {
+    await t.enqueue(Placed({ n: 1 }))
+    await t.pool.query(`INSERT INTO outbox_terms (shard, epoch, holder, expires_at, note)
+      SELECT 0, 7, 'host:1:dead', clock_timestamp(), event_id FROM outbox`)
+    await t.relay({ retry: { attempts: Number.MAX_SAFE_INTEGER } }).runOnce()
+    const { rows } = await t.pool.query('SELECT state, attempts FROM outbox')
+    expect(rows).toEqual([{ state: 'retrying', attempts: 1 }])
+  } finally {
+    await t.end()
+  }
 })
 
 test('a relay that is switched off asks nothing of its database, and keeps no connection', async () => {

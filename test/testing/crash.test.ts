@@ -12,13 +12,15 @@ import {
   type ScriptResult,
   sourcePoints,
 } from '../../src/testing/index.ts'
+import { bundled } from '../support/bundled.ts'
 import { eventually } from '../support/wait.ts'
 
-const script = new URL('./crash-script.ts', import.meta.url)
+const typescript = new URL('./crash-script.ts', import.meta.url)
+const script = bundled(typescript)
 
 describe('crash', () => {
   test('a process is killed at the point that was asked for, and nothing after it runs', async () => {
-    const result = await runUntilCrash({ script, args: ['points'], at: 'script.end' })
+    const result = await runUntilCrash({ script: typescript, args: ['points'], at: 'script.end' })
     expect(result).toMatchObject({ crashed: true, signal: 'SIGKILL', code: null, at: 'script.end' })
     expect(result.hits).toEqual(['script.loop', 'script.end'])
     expect(result.stdout).toContain('round 4')

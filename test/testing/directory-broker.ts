@@ -15,10 +15,10 @@ import {
 import { fromStructured, toStructured } from '../../src/cloudevents/index.ts'
 import type { Publisher, RawMessage, Source } from '../../src/index.ts'
 
-/** Where a message is tells what it is: `waiting`, `taken/SESSION`, `dead`. A rename is one step, and only one wins it. */
+/** The folder of a message is its state: `waiting`, `taken/SESSION`, `dead`. A rename is atomic, so only one session wins. */
 export interface DirectoryOptions {
   directory: string
-  /** A session that has not said for so long, in milliseconds, that it lives is dead. Default 30 s. */
+  /** After so many milliseconds without a sign of life a session counts as dead. Default 30 s. */
   lease?: number
 }
 
@@ -34,7 +34,7 @@ export class DirectoryPublisher implements Publisher {
   }
 
   publish(messages: readonly RawMessage[]): Promise<readonly Outcome[]> {
-    // Names first: they are the order, and the files are written in any.
+    // Names first: they define the order, whichever file is written first.
     const named = messages.map((message) => [nextName(), message] as const)
     return Promise.all(named.map(([name, message]) => this.#one(name, message)))
   }
@@ -119,7 +119,7 @@ class DirectorySession implements Session<FileDelivery> {
     return this.#lost.signal
   }
 
-  /** A process that was suspended wakes up when others have taken over. */
+  /** Others may have taken over while this process was suspended. */
   live(): boolean {
     if (systemClock.monotonic() < this.#deadline) return true
     this.#lost.abort(new Error('it has not said in time that it lives'))
@@ -154,7 +154,7 @@ class DirectorySession implements Session<FileDelivery> {
     return taken
   }
 
-  /** What nobody can read goes aside alone, and does not take its batch with it. */
+  /** A file that cannot be read is put aside alone; the others of its batch go on. */
   async #read(file: string): Promise<RawMessage | undefined> {
     try {
       return fromStructured(await readFile(join(this.own, file)))
@@ -179,7 +179,7 @@ class DirectorySession implements Session<FileDelivery> {
     return stale
   }
 
-  /** The reason first: whoever dies in between leaves a reason without a letter, and not the other way round. */
+  /** The reason first: a crash in between leaves a reason without a letter, never a letter without a reason. */
   async #deadLetter(file: string, reason: string): Promise<boolean> {
     await writeFile(this.#at('dead', `${file}.reason`), reason)
     return await moved(join(this.own, file), this.#at('dead', file))
@@ -198,7 +198,7 @@ class DirectorySession implements Session<FileDelivery> {
     await this.#giveBack(this.own)
   }
 
-  /** What sessions left that did not live to close. */
+  /** Gives back what sessions left that crashed. */
   async #reclaim(): Promise<void> {
     for (const name of await readdir(this.#at('taken'))) {
       const folder = this.#at('taken', name)

@@ -9,6 +9,7 @@ import { useOpenTelemetry } from '../../../src/observability/index.ts'
 import { postgres } from '../../../src/postgres/index.ts'
 import { runScript } from '../../../src/testing/index.ts'
 import { fresh } from '../../brokers/support.ts'
+import { bundled } from '../../support/bundled.ts'
 import { freshDatabase, service } from '../../support/services.ts'
 import { eventually } from '../../support/wait.ts'
 import type { Job } from './place.ts'
@@ -32,7 +33,7 @@ export async function oneTraceThrough(broker: Job['broker']): Promise<void> {
   const children: ReturnType<typeof runScript>[] = []
   const child = (more: object) => {
     const env = { JOB: JSON.stringify({ ...job, ...more }) }
-    const running = runScript({ script: new URL('./child.ts', import.meta.url), env, timeout: 120_000 })
+    const running = runScript({ script: bundled(new URL('./child.ts', import.meta.url)), env, timeout: 120_000 })
     children.push(running)
     return running
   }
@@ -75,7 +76,12 @@ export async function oneTraceThrough(broker: Job['broker']): Promise<void> {
     expect(of('send order.placed')).toMatchObject({
       kind: api.SpanKind.PRODUCER,
       parent: spanId,
-      attributes: { 'messaging.system': broker, 'messaging.operation.type': 'send', 'waybill.attempt': 1 },
+      attributes: {
+        'messaging.system': broker,
+        'messaging.operation.type': 'send',
+        'messaging.destination.name': 'order.placed',
+        'waybill.attempt': 1,
+      },
     })
   } finally {
     stop()
