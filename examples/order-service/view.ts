@@ -50,7 +50,13 @@ export interface Page {
 export async function listOrders(buyerId: string, { size, cursor, token }: Page) {
   const reached = token === undefined ? undefined : await view.waitFor(token, { timeout: '2s' })
   const [at = null, id = null] = cursor === undefined ? [] : placeOf(buyerId, cursor)
-  const { rows } = await pools.orders.query<Record<string, string>>(SELECT, [buyerId, at, id, size + 1])
+  const found = pools.orders.query<Record<string, string>>(SELECT, [buyerId, at, id, size + 1])
+  const { rows } = await found.catch((error: { code?: string }) => {
+    // Its projector makes the table when it first runs, perhaps a moment after this process.
+    if (error.code === '42P01') return { rows: undefined }
+    throw error
+  })
+  if (rows === undefined) return { orders: [], view: 'building' }
   const orders = rows.slice(0, size)
   const last = orders.at(-1)
   const next = rows.length > size && last ? cursorOf(buyerId, [last['at']!, last['order_id']!]) : undefined
