@@ -32,6 +32,7 @@ async function main(): Promise<number> {
   if (chosen.length === 0) throw new Error(`none of the ${all.length} mutations matches ${positionals.join(', ')}`)
   if (values.list) return list(chosen, values.json ?? false)
 
+  if (positionals.length > 0) console.error(`· ${chosen.length} of ${all.length} mutations chosen`)
   const results: Result[] = []
   await withServices(chosen, async (env) => {
     for (const pending of runMutations(root, chosen, env)) {

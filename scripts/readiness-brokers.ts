@@ -16,7 +16,7 @@ const kafkaRestart = by('brokers/kafka/restart')
 const sender = by('brokers/http/sender')
 const receiver = by('brokers/http/receiver')
 const httpFaults = by('brokers/http/faults')
-const routing = by('routing/routing')
+const routing = by('outbox/routing-relay')
 const lifecycle = by('flow/run')
 const adapter = by('testing/write-an-adapter')
 
@@ -45,6 +45,7 @@ export const consumerLines: Chapter = {
       id: 'B-3',
       text: 'The version is a header, 1 when absent, a whole number of any width',
       tests: [
+        rabbit('a consumer that knows nothing of CloudEvents finds version, id and type where it looks for them'),
         rabbit('event_version is 1 when absent, and any whole number or its digits otherwise'),
         rabbit('a number that is no version is a permanent failure of that message alone'),
       ],
@@ -167,7 +168,7 @@ export const brokerRows: Chapter = {
       tests: [
         rabbitFaults('the connection is cut mid-confirm: down, published again, duplicates only'),
         rabbitFaults('unroutable: matched to its message, down or rejected or fine as asked'),
-        rabbitFaults('a full queue refuses: failed, and the others arrive'),
+        rabbitFaults('a full queue refuses: down, and a relay waits until there is room, without a charge'),
         rabbitOutage('publishing is down and says why, acks go on, and it resumes by itself'),
         rabbitOutage('larger than the server takes: that message is rejected, the others arrive, and it is remembered'),
       ],
@@ -231,8 +232,10 @@ export const brokerRows: Chapter = {
       id: 'MQ-4.4',
       text: 'A publisher may be a plain async function',
       tests: [
-        by('relay/function')('a plain async function publishes: what it throws is the outcome of that message alone'),
-        by('relay/function')('a function that returns no promise publishes too'),
+        by('outbox/relay-to-function')(
+          'a plain async function publishes: what it throws is the outcome of that message alone',
+        ),
+        by('outbox/relay-to-function')('a function that returns no promise publishes too'),
         by('redis/service')('what forwards is confirmed by the destination only'),
       ],
     },
@@ -253,7 +256,9 @@ export const brokerRows: Chapter = {
         routing('a destination that is down for long pauses no other, and spends no attempt'),
         routing('dead at one destination is dead there only, and re-arming sends it there only'),
         routing('order per key holds at each destination'),
-        by('routing/crash')('again and again while events flow: each destination has all of them, in order per key'),
+        by('outbox/routing-relay-crash')(
+          'again and again while events flow: each destination has all of them, in order per key',
+        ),
       ],
     },
   ],

@@ -2,9 +2,10 @@
 import type { Chapter } from './readiness-map.ts'
 
 const by = (file: string) => (name: string) => ({ file: `test/${file}.test.ts`, name })
+const admin = by('postgres/admin')
 const assignment = by('outbox/assignment')
 const cleaner = by('postgres/cleaner')
-const defaults = by('relay/defaults')
+const defaults = by('outbox/relay-options')
 const docs = by('observability/docs')
 const errors = by('core/errors')
 const every = by('observability/every-metric')
@@ -105,6 +106,7 @@ export const operationLines: Chapter = {
         settings(
           'unpublished data is removed only by table, tenant and time window, after a count, with an audit record',
         ),
+        admin('discards pending events by tenant or topic and window only, and exactly as many as were expected'),
       ],
     },
   ],

@@ -13,7 +13,7 @@ const service = by('service')
 const store = by('outbox')
 const unit = by('unit')
 const zombie = by('faults/zombie')
-const anyFailure = (name: string) => ({ file: 'test/relay/order.test.ts', name })
+const anyFailure = (name: string) => ({ file: 'test/outbox/relay-order.test.ts', name })
 
 export const redisOutboxLines: Chapter = {
   title: 'Acceptance of the outbox on Redis',
@@ -183,7 +183,7 @@ export const redisOutboxRows: Chapter = {
       text: 'Forwarding to any publisher, acked on its confirmation and then removed; one stream, many destinations',
       tests: [
         service(
-          'what forwards is confirmed by the destination only; what is refused stays, and the codec is replaceable',
+          'what forwards is confirmed by the destination only; what is refused stays, and stream and codec are yours',
         ),
         service('one outbox stream serves many destinations: other streams, by topic'),
         service(

@@ -64,12 +64,12 @@ export const redisLines: Chapter = {
     },
     {
       id: 'A-5',
-      text: 'Outbox: outputs are written with the business commands, go nowhere else, need the transaction; the encoding is replaceable',
+      text: 'Outbox: outputs are written with the business commands, go nowhere else, need the transaction; stream and encoding are yours',
       tests: [
         service('business writes, the done mark and outputs are one step'),
         service('a handler that imports no driver: written in its unit of work on Redis, and unchanged elsewhere'),
         service('the three middlewares by themselves, in their order, or an error at start'),
-        service('the codec is replaceable'),
+        service('what is refused stays, and stream and codec are yours'),
       ],
     },
     {

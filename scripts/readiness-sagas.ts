@@ -51,7 +51,7 @@ export const synchronousSagaLines: Chapter = {
       tests: [
         conformance('saga store > a saga comes back as it was inserted, with the intent of its first step'),
         machine('the first intent comes with the beginning'),
-        runner('find by aggregate and status'),
+        runner('it is written, as running, with its type and its aggregate, before its first step runs'),
       ],
     },
     {
@@ -84,7 +84,11 @@ export const synchronousSagaLines: Chapter = {
         machine('a takeover finds an intent unknown: the policy of the step'),
       ],
     },
-    { id: 'B-13.9', text: 'After the last step it is completed', tests: [machine('the last result ends it')] },
+    {
+      id: 'B-13.9',
+      text: 'After the last step it is completed',
+      tests: [machine('the last result ends it'), runner('find by aggregate and status')],
+    },
   ],
 }
 
@@ -137,7 +141,10 @@ export const compensationLines: Chapter = {
     {
       id: 'B-15.1',
       text: 'It is compensating before anything is undone',
-      tests: [machine('a refused third step: its own undo does not run, the others in reverse order')],
+      tests: [
+        machine('a refused third step: its own undo does not run, the others in reverse order'),
+        runner('it is compensating, where others can see it, before anything is undone'),
+      ],
     },
     { id: 'B-15.2', text: 'A caller that cancels its request does not stop an undo', tests: [UNDO_TIME] },
     { id: 'B-15.3', text: 'Undo runs in reverse order of what was done', tests: [REFUSED] },

@@ -13,6 +13,7 @@ import { summary } from './testing/summary.ts'
 const USAGE = `npm test -- [options] [files…]: provisions real servers, runs vitest against them, says what was not exercised
 
   --tier test|full|torture   how long and how hard (default test); also npm run test:full, npm run torture -- NAME
+  --with rabbitmq            only these servers
   --without kafka,redis6     go without these servers
   --rest                     with tier full: only what it adds over tier test
   anything else              is given to vitest; for tier torture the first word is a test name`

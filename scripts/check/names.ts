@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import ts from 'typescript'
 import { type Findings, root } from './run.ts'
+import { readText, trackedFiles } from './tracked.ts'
 
 /** The committed list. A change of it is a change of what users may rely on, and is seen in review. */
 export const LIST = 'scripts/check/public-names.txt'
@@ -9,7 +10,8 @@ export const LIST = 'scripts/check/public-names.txt'
 export interface PublicName {
   readonly subpath: string
   readonly name: string
-  readonly kind: 'value' | 'type'
+  readonly kind: 'value' | 'class' | 'type'
+  /** Its comment has at least one sentence. */
   readonly documented: boolean
 }
 
@@ -40,9 +42,19 @@ function nameOf(checker: ts.TypeChecker, subpath: string, symbol: ts.Symbol): Pu
   return {
     subpath,
     name: symbol.name,
-    kind: target.flags & ts.SymbolFlags.Value ? 'value' : 'type',
-    documented: target.getDocumentationComment(checker).length > 0,
+    kind: kindOf(target.flags),
+    documented: hasSentence(ts.displayPartsToString(target.getDocumentationComment(checker))),
   }
+}
+
+function kindOf(flags: ts.SymbolFlags): PublicName['kind'] {
+  if (flags & ts.SymbolFlags.Class) return 'class'
+  return flags & ts.SymbolFlags.Value ? 'value' : 'type'
+}
+
+/** Three words and a full stop: a name that is repeated, or a snippet alone, says nothing. */
+export function hasSentence(comment: string): boolean {
+  return /\S+\s+\S+\s+\S.*[.:](\s|$)/s.test(comment)
 }
 
 export function listing(names: readonly PublicName[]): string {
@@ -64,9 +76,30 @@ export function nameProblems(found: readonly PublicName[], list: string): string
   return problems
 }
 
-export function names(): Findings {
+/** Where users write `new`. Of the others most classes are what a function returns, which is on a page. */
+const NEWED = ['waybill', 'waybill/adapter', 'waybill/testing']
+
+/** What is on no page. Types are asked for at the root only: the others belong to what takes or returns them. */
+export function unexplained(found: readonly PublicName[], pages: readonly string[]): string[] {
+  const words = new Set(pages.flatMap((page) => page.match(/\w+/g) ?? []))
+  return found
+    .filter(
+      ({ kind, subpath }) => kind === 'value' || subpath === 'waybill' || (kind === 'class' && NEWED.includes(subpath)),
+    )
+    .filter(({ name }) => !words.has(name))
+    .map(({ subpath, name }) => `${subpath} ${name} is on no page; say in docs/ when one needs it`)
+}
+
+/** Pages for users: what was decided, and what tests show, explains no name. */
+async function pagesForUsers(): Promise<string[]> {
+  const paths = (await trackedFiles()).filter((path) => /^(README|docs\/.*)\.md$/.test(path))
+  return readText(paths.filter((path) => !/^docs\/(decisions\/|readiness)/.test(path))).map(({ text }) => text)
+}
+
+export async function names(): Promise<Findings> {
   const found = publicNames()
-  const problems = nameProblems(found, readFileSync(join(root, LIST), 'utf8'))
+  const listed = nameProblems(found, readFileSync(join(root, LIST), 'utf8'))
+  const problems = [...listed, ...unexplained(found, await pagesForUsers())]
   return { problems, notes: [`${found.filter(({ subpath }) => subpath === 'waybill').length} at the root`] }
 }
 

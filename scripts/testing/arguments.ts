@@ -20,21 +20,27 @@ export function parse(argv: string[]): Options {
   let tier: Tier = 'test'
   let rest = false
   const asked: string[] = []
+  const only: string[] = []
   const passed: string[] = []
   const words = argv.flatMap((word) =>
-    /^--(tier|without)=/.test(word) ? [word.slice(0, word.indexOf('=')), word.slice(word.indexOf('=') + 1)] : [word],
+    /^--(tier|with|without)=/.test(word)
+      ? [word.slice(0, word.indexOf('=')), word.slice(word.indexOf('=') + 1)]
+      : [word],
   )
   while (words.length) {
     const word = words.shift()!
     if (word === '--tier') tier = tierOf(words.shift())
     else if (word === '--without') asked.push(...(words.shift() ?? '').split(',').filter(Boolean))
+    else if (word === '--with') only.push(...(words.shift() ?? '').split(',').filter(Boolean))
     else if (word === '--rest') rest = true
     else passed.push(word)
   }
   if (rest && tier !== 'full') throw new Error('--rest is what tier full adds over tier test: use it with --tier full')
-  known(asked)
+  known([...asked, ...only])
+  const wanted = new Set(only.flatMap(withNeeds))
   // Without PostgreSQL there is nothing for PgBouncer to stand in front of.
-  const leftOut = (name: string): boolean => asked.includes(name) || (catalog[name]?.after ?? []).some(leftOut)
+  const leftOut = (name: string): boolean =>
+    asked.includes(name) || (only.length > 0 && !wanted.has(name)) || (catalog[name]?.after ?? []).some(leftOut)
   return {
     tier,
     rest,
@@ -42,6 +48,11 @@ export function parse(argv: string[]): Options {
     services: (tier === 'test' ? needed : [...needed, ...neededLater]).filter((name) => !leftOut(name)),
     without: Object.keys(catalog).filter(leftOut),
   }
+}
+
+/** A server and those it stands in front of. */
+function withNeeds(name: string): string[] {
+  return [name, ...(catalog[name]?.after ?? []).flatMap(withNeeds)]
 }
 
 function tierOf(word: string | undefined): Tier {

@@ -17,7 +17,7 @@ export async function summary(
     () => none,
   )
   const notExercised = [
-    ...options.without.map((name) => `  server ${name}: left out by --without`),
+    ...options.without.map((name) => `  server ${name}: left out, as asked`),
     ...byReason(skipped.filter(({ reason }) => reason !== '')),
   ]
   const counts = [`${passed} passed`, `${failed.length} failed`]

@@ -49,7 +49,9 @@ async function barePublisher(url: string): Promise<BarePublisher> {
     },
   })
   const send = (event: BareEvent, reply: string) => {
+    // This binding has the type of the data among its attributes too.
     const all = headersOf(event, 'ce-')
+    all['ce-datacontenttype'] = 'application/json'
     let text = 'NATS/1.0\r\n'
     for (const name in all) text += `${name}: ${all[name]}\r\n`
     text += `Nats-Msg-Id: ${event.source} ${event.id} ${event.topic}\r\nNats-Expected-Stream: ${STREAM}\r\n\r\n`
