@@ -16,8 +16,8 @@ export default defineConfig({
     pool: 'forks',
     // The long tests measure delays and fill both cores by themselves: one file at a time.
     fileParallelism: tier === 'test',
-    // They wait more than they work: three share two cores, which by default would get one.
-    maxWorkers: tier === 'test' ? 3 : 1,
+    // They wait more than they work: four share two cores, which by default would get one.
+    maxWorkers: tier === 'test' ? 4 : 1,
     sequence: { sequencer: LongestFirst },
     passWithNoTests: false,
   },

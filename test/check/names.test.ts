@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { nameProblems, type PublicName } from '../../scripts/check/names.ts'
+import { hasSentence, nameProblems, type PublicName, unexplained } from '../../scripts/check/names.ts'
 
 const event: PublicName = { subpath: 'waybill', name: 'event', kind: 'value', documented: true }
 const clock: PublicName = { subpath: 'waybill', name: 'Clock', kind: 'type', documented: true }
@@ -24,4 +24,31 @@ test('a name without a doc comment is found', () => {
   expect(nameProblems([{ ...event, documented: false }, clock], LIST)).toEqual([
     'waybill event has no doc comment; say in a sentence what it is',
   ])
+})
+
+test('a function or a constant that is on no page is found, and a class that users make; a type only at the root', () => {
+  const names: PublicName[] = [
+    event,
+    clock,
+    { ...event, name: 'Relay', kind: 'class' },
+    { ...event, subpath: 'waybill/kafka', name: 'KafkaBroker', kind: 'class' },
+    { ...clock, subpath: 'waybill/kafka', name: 'KafkaOptions' },
+  ]
+  expect(unexplained(names, ['Make it with `event(…)`.', 'Start a `Relay`.', 'It takes a `Clock`.'])).toEqual([])
+  expect(unexplained(names, ['All events and relays.'])).toEqual([
+    'waybill event is on no page; say in docs/ when one needs it',
+    'waybill Clock is on no page; say in docs/ when one needs it',
+    'waybill Relay is on no page; say in docs/ when one needs it',
+  ])
+})
+
+test.each([
+  ['A fact with a name, a version and data.', true],
+  ['A suite is data; any test runner will do:\n\n    for (const one of suite) test(one.name, one.run)', true],
+  ['', false],
+  ['Clock', false],
+  ['The clock', false],
+  ["`telemetry['flow.paused'].subscribe(…)`", false],
+])('%j is a sentence: %s', (comment, is) => {
+  expect(hasSentence(comment)).toBe(is)
 })

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, test } from 'vitest'
+import { build } from '../readme/support.ts'
 import { freshDatabase, service, without } from '../support/services.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -39,9 +40,7 @@ function node(args: readonly string[], more: Record<string, string> = {}): Promi
 }
 
 // They import the package by its name, as users do, and so what was built.
-beforeAll(async () => {
-  await node(['node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json'])
-}, 120_000)
+beforeAll(build, SLOW)
 
 describe('examples', () => {
   test('there are some', () => expect(examples).toContain('01-router.ts'))

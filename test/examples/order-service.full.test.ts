@@ -1,13 +1,14 @@
 import { beforeAll, expect, test } from 'vitest'
+import { build } from '../readme/support.ts'
 import { scale } from '../support/scale.ts'
 import { describeWith } from '../support/services.ts'
 import { atRest, audit } from './order-service/books.ts'
 import { Buyers } from './order-service/buyers.ts'
-import { build, ROLES, Shop } from './order-service/shop.ts'
+import { ROLES, Shop } from './order-service/shop.ts'
 
 const ROUNDS = scale({ test: 1, full: 1, torture: 5 })
 
-beforeAll(build, 120_000)
+beforeAll(build, 170_000)
 
 describeWith(['postgres', 'rabbitmq'], 'examples/order-service', () => {
   test('each process is killed in turn under load, then all are stopped: everything adds up', {

@@ -1,10 +1,11 @@
 import { beforeAll, expect, test } from 'vitest'
+import { build } from '../readme/support.ts'
 import { describeWith } from '../support/services.ts'
 import { atRest, audit, rows } from './order-service/books.ts'
 import { Buyers } from './order-service/buyers.ts'
-import { build, ROLES, Shop } from './order-service/shop.ts'
+import { type Line, ROLES, Shop } from './order-service/shop.ts'
 
-beforeAll(build, 120_000)
+beforeAll(build, 170_000)
 
 const UUID = '[0-9a-f-]{36}'
 
@@ -18,6 +19,8 @@ describeWith(['postgres', 'rabbitmq'], 'examples/order-service', () => {
       await shop.kill('orders')
       await placing
       await atRest(shop)
+      await changesItsMind(shop, buyers)
+      await atRest(shop)
       expect(await audit(shop, buyers.placed)).toEqual({})
 
       // Both releases have written; each line of the view was made from what both say.
@@ -25,13 +28,23 @@ describeWith(['postgres', 'rabbitmq'], 'examples/order-service', () => {
       expect(await rows(shop.pool, versions)).toEqual([{ event_version: 1 }, { event_version: 2 }])
       await readsItsOwnWrites(shop, buyers)
       await isSeen(shop)
+      const before = shop.lines.length
       expect(await shop.stop()).toBe(0)
+      stopsInOrder(shop.lines.slice(before))
       expect(shop.other).toEqual([])
     } finally {
       await shop.close()
     }
   })
 })
+
+/** A buyer cancels an order that has its stock and its invoice, and whose line in the list has the old name. */
+async function changesItsMind(shop: Shop, buyers: Buyers): Promise<void> {
+  const confirmed = `SELECT id, buyer_id FROM orders.orders WHERE status = 'confirmed' ORDER BY created_at LIMIT 1`
+  const [order] = await rows(shop.pool, confirmed)
+  await buyers.cancel(String(order!['id']))
+  await buyers.rename(String(order!['buyer_id']))
+}
 
 async function readsItsOwnWrites(shop: Shop, buyers: Buyers): Promise<void> {
   const id = crypto.randomUUID()
@@ -47,6 +60,19 @@ async function readsItsOwnWrites(shop: Shop, buyers: Buyers): Promise<void> {
   expect(second).toMatchObject({ status: 200, orders: [{ order_id: expect.stringMatching(UUID) }] })
   expect(second.orders[0]!.order_id).not.toBe(id)
   expect(await list(`cursor=${first.next.replace(/^./, 'x')}`)).toMatchObject({ status: 422 })
+}
+
+/** In each process consumers first, then relays: what a handler has written last goes out too. */
+function stopsInOrder(lines: readonly Line[]): void {
+  const consumers = { orders: 'saga-replies', inventory: 'inventory', billing: 'billing' }
+  for (const [role, consumer] of Object.entries(consumers)) {
+    const stopped = lines.flatMap(({ name, msg, worker }) =>
+      name === role && msg === 'waybill:worker.stopped' ? [worker] : [],
+    )
+    const order = [consumer, 'relay outbox', 'run'].map((worker) => stopped.indexOf(worker))
+    expect(order, stopped.join(', ')).toEqual([...order].sort((a, b) => a - b))
+    expect(order, stopped.join(', ')).not.toContain(-1)
+  }
 }
 
 /** One trace from the request to the other services and back; metrics and status in every process. */

@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import pg from 'pg'
-import { expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
+import { build, node } from '../readme/support.ts'
 import { describeWith, freshDatabase } from '../support/services.ts'
 
 const text = readFileSync(new URL('../../examples/order-service/view.ts', import.meta.url), 'utf8')
@@ -11,6 +13,19 @@ const [CREATE, INDEX] = [/`(CREATE TABLE [^`]+)`/, /`(CREATE INDEX [^`]+)`/].map
 const SELECT = /`(SELECT order_id[^`]+)`/.exec(text)![1]!
 
 describeWith(['postgres'], 'the list of examples/order-service', () => {
+  beforeAll(build, 170_000)
+
+  test('is empty, and no fault, as long as no projector has made its table', async () => {
+    const database = await freshDatabase()
+    const file = fileURLToPath(new URL('order-service/first-look.ts', import.meta.url))
+    try {
+      const { output } = await node('--import', 'tsx', file, database.url)
+      expect(JSON.parse(output)).toEqual({ orders: [], view: 'building' })
+    } finally {
+      await database.drop()
+    }
+  })
+
   test('a page, the first or a later one, is read from the index alone in its order: no join, no sort', async () => {
     const database = await freshDatabase()
     const pool = new pg.Pool({ connectionString: database.url, max: 1 })

@@ -36,6 +36,14 @@ export const mutations: Mutation[] = [
     expects: 'the oldest Node',
   },
   {
+    name: 'a code that a function is given is not looked for',
+    file: 'scripts/check/codes.ts',
+    find: 'else if (place !== undefined) noteCode(node.arguments[place])',
+    replace: 'else if (place === -1) noteCode(node.arguments[place])',
+    test: 'test/check/codes.test.ts',
+    expects: 'is found where it is given',
+  },
+  {
     name: 'a public name that is gone is not noticed',
     file: 'scripts/check/names.ts',
     find: 'const problems = [...removed, ...added]',

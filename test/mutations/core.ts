@@ -89,7 +89,7 @@ export const mutations: Mutation[] = [
     file: 'src/core/classify.ts',
     find: "if (AWAY.has(code)) return 'down'",
     replace: "if (AWAY.has(code)) return 'transient'",
-    test: 'test/relay/publish-function.test.ts',
+    test: 'test/outbox/publish-function.test.ts',
     expects: 'an outage costs no event an attempt',
   },
   {
@@ -97,7 +97,7 @@ export const mutations: Mutation[] = [
     file: 'src/core/classify.ts',
     find: "verdict(error, 'down')",
     replace: "verdict(error, 'transient')",
-    test: 'test/relay/publish-function.test.ts',
+    test: 'test/outbox/publish-function.test.ts',
     expects: 'does not answer in time',
   },
   {
@@ -105,7 +105,7 @@ export const mutations: Mutation[] = [
     file: 'src/outbox/relay.ts',
     find: "'Relay: to', options.retry?.classify)",
     replace: "'Relay: to')",
-    test: 'test/relay/publish-function.test.ts',
+    test: 'test/outbox/publish-function.test.ts',
     expects: 'classify of a relay',
   },
   {
@@ -325,5 +325,27 @@ export const mutations: Mutation[] = [
     replace: '      forget()\n',
     test: 'test/core/waiting.test.ts',
     expects: 'leaves no timer',
+  },
+  {
+    name: 'a stack is read from behind Promise.all',
+    file: 'src/core/thrown.ts',
+    find: '|\\(index \\d+\\)',
+    replace: '',
+    test: 'test/core/thrown.test.ts',
+    expects: 'through Promise.all',
+  },
+  {
+    name: 'a queue loses one when its front is cut off',
+    file: 'src/core/fifo.ts',
+    find: 'this.#items = this.#items.slice(this.#head)',
+    replace: 'this.#items = this.#items.slice(this.#head + 1)',
+    test: 'test/core/fifo.test.ts',
+  },
+  {
+    name: 'what is put in behind the first ones comes before what was taken out',
+    file: 'src/core/fifo.ts',
+    find: '...all.slice(at)]\n    this.#head = 0',
+    replace: '...all.slice(at)]',
+    test: 'test/core/fifo.test.ts',
   },
 ]

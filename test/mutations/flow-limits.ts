@@ -119,7 +119,7 @@ export const mutations: Mutation[] = [
     file: 'src/outbox/relay.ts',
     find: '      this.#prepared = undefined\n      throw error\n',
     replace: '      throw error\n',
-    test: 'test/relay/flows.test.ts',
+    test: 'test/outbox/relay.test.ts',
     expects: 'does not keep the next from beginning',
   },
   {
@@ -127,7 +127,7 @@ export const mutations: Mutation[] = [
     file: 'src/outbox/relay.ts',
     find: '      if (this.#leaving.has(source)) continue\n',
     replace: '',
-    test: 'test/relay/flows.test.ts',
+    test: 'test/outbox/relay.test.ts',
     expects: 'says that it lives',
   },
   {
@@ -135,7 +135,7 @@ export const mutations: Mutation[] = [
     file: 'src/outbox/relay.ts',
     find: 'await withDeadline<unknown>(looking, LOOK_ENDS_WITHIN, this.clock, () => {})',
     replace: 'await looking',
-    test: 'test/relay/flows.test.ts',
+    test: 'test/outbox/relay.test.ts',
     expects: 'stops in time although a look',
   },
   {

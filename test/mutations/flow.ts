@@ -155,6 +155,15 @@ export const mutations: Mutation[] = [
     expects: 'wait for a few seconds at most',
   },
   {
+    name: 'tries without a pause make the next pause longer',
+    file: 'src/flow/settler.ts',
+    find: '(quick > 0 && this.#pieces.length > 1)\n      quick = failures === SPLIT_AFTER ? AT_ONCE : Math.max(0, quick - 1)\n      if (!atOnce) await this.#pause(error, this.#backoff(++pauses))',
+    replace:
+      'quick > 0\n      quick = failures === SPLIT_AFTER ? AT_ONCE : Math.max(0, quick - 1)\n      pauses++\n      if (!atOnce) await this.#pause(error, this.#backoff(pauses))',
+    test: 'test/flow/refused.test.ts',
+    expects: 'that come then wait for a few seconds at most',
+  },
+  {
     name: 'a stale session settles',
     file: 'src/flow/settler.ts',
     find: 'if (this.#session.lost.aborted || this.#ended) return { error: undefined }',
@@ -165,8 +174,8 @@ export const mutations: Mutation[] = [
   {
     name: 'it dispatches although the session is no longer live',
     file: 'src/flow/dispatcher.ts',
-    find: '    if (isLive(this.#session)) return true\n',
-    replace: '    return true\n',
+    find: '    if (isLive(this.#session)) {\n',
+    replace: '    {\n',
     test: 'test/flow/source.test.ts',
     expects: 'dispatches nothing, and goes on',
   },
@@ -351,8 +360,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a source that has only a crowded key is asked without a pause',
     file: 'src/flow/flow.ts',
-    find: 'if (taken.length === 0 && without) await',
-    replace: 'if (taken.length < 0 && without) await',
+    find: 'if (taken.length === 0 && without !== undefined)',
+    replace: 'if (taken.length < 0 && without !== undefined)',
     test: 'test/flow/keys.test.ts',
     expects: 'alone, is not asked for again and again',
   },
@@ -387,5 +396,21 @@ export const mutations: Mutation[] = [
     replace: 'session.lost.aborted ? this.#limits.grace :',
     test: 'test/flow/source.test.ts',
     expects: 'although its close hangs',
+  },
+  {
+    name: 'what was not sent is suspected as if it had been',
+    file: 'src/flow/blame.ts',
+    find: 'this.#inDoubt(call, down.error, this.#triedOf(again, run, outcomes))',
+    replace: 'this.#inDoubt(call, down.error, again)',
+    test: 'test/flow/untried.test.ts',
+    expects: 'is not suspected',
+  },
+  {
+    name: 'who goes alone and is not sent is charged',
+    file: 'src/flow/blame.ts',
+    find: 'down.untried !== true && call.alone',
+    replace: 'call.alone',
+    test: 'test/flow/untried.test.ts',
+    expects: 'nobody is charged, when nothing is sent at all',
   },
 ]

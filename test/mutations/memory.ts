@@ -141,6 +141,14 @@ export const mutations: Mutation[] = [
     expects: 'clean:',
   },
   {
+    name: 'what is due is not old before a relay has looked',
+    file: 'src/memory/admin.ts',
+    find: "if (state === 'ready' || due) oldest",
+    replace: "if (state === 'ready') oldest",
+    test,
+    expects: 'stats: what was scheduled',
+  },
+  {
     name: 'what should be first is not always first',
     file: 'src/memory/heap.ts',
     find: 'below + 1 < items.length && ',

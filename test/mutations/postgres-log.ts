@@ -45,4 +45,13 @@ export const mutations: Mutation[] = [
     expects: 'a pool of 2',
     needs: ['postgres'],
   },
+  {
+    name: 'a replay of a log moves every row of an id back',
+    file: 'src/postgres/sql.generated.ts',
+    find: 'SELECT DISTINCT ON (event.event_id) event.ctid',
+    replace: 'SELECT event.ctid',
+    test: 'test/postgres/log.test.ts',
+    expects: 'replayed once, as it was last',
+    needs: ['postgres'],
+  },
 ]

@@ -102,7 +102,7 @@ export const mutations: Mutation[] = [
   {
     name: 'a relay that waits does not say for whom',
     file: 'src/postgres/owner.ts',
-    find: `        waiting.for(other, 'another relay owns it')\n`,
+    find: `    if (other !== undefined) waiting.for(other, 'another relay owns it')\n`,
     replace: '',
     test: WAITING,
     expects: 'says at once for whom',
@@ -176,7 +176,7 @@ export const mutations: Mutation[] = [
     file: 'src/outbox/relay.ts',
     find: "      await this.adopt(flow, 'restart')\n",
     replace: '      await flow.start()\n',
-    test: 'test/relay/flows.test.ts',
+    test: 'test/outbox/relay.test.ts',
     expects: 'a flow that could not go on is told and begun anew',
   },
 ]

@@ -2,6 +2,7 @@ import type { Mutation } from '../../scripts/mutations/mutation.ts'
 
 const postgres = ['postgres']
 const drivers = ['postgres', 'postgres15', 'pgbouncer']
+const redis = ['redis', 'redis6']
 const SQL = 'src/postgres/sql.generated.ts'
 
 /**
@@ -9,6 +10,78 @@ const SQL = 'src/postgres/sql.generated.ts'
  * named there turns red. The names begin with the line.
  */
 export const mutations: Mutation[] = [
+  {
+    name: 'A-2: what was queued is written although the function threw',
+    file: 'src/redis/store.ts',
+    find: "          return failed(error, 'discarded')",
+    replace: "          return Promise.resolve(commits.commit(unit)).then(() => failed(error, 'discarded'))",
+    test: 'test/redis/unit.test.ts',
+    expects: 'nothing when it throws',
+    needs: redis,
+  },
+  {
+    name: 'A-3: a handler that knows nothing of Redis writes at once',
+    file: 'src/redis/context.ts',
+    find: 'if (!unit?.open) return known.writer',
+    replace: 'if (!unit?.open || unit.open) return known.writer',
+    test: 'test/redis/service.test.ts',
+    expects: 'a handler that imports no driver',
+    needs: redis,
+  },
+  {
+    name: 'A-5, RD-6: outputs go on as well',
+    file: 'src/store/middleware.ts',
+    find: 'enqueue((context as InTransaction<Tx>).tx, message, outputs)\n',
+    replace: 'enqueue((context as InTransaction<Tx>).tx, message, outputs).then(() => returned as undefined)\n',
+    test: 'test/redis/service.test.ts',
+    expects: 'a handler that imports no driver',
+    needs: redis,
+  },
+  {
+    name: 'A-5: the encoder of the outbox is not asked',
+    file: 'src/redis/stream-outbox.ts',
+    find: 'this.#encode = encode\n',
+    replace: 'this.#encode = encode === undefined ? encode : defaultEncode\n',
+    test: 'test/redis/service.test.ts',
+    expects: 'stream and codec are yours',
+    needs: redis,
+  },
+  {
+    name: 'A-5: events go to a stream that nobody has named',
+    file: 'src/redis/stream-outbox.ts',
+    find: 'this.stream = settings.own(stream)',
+    replace: "this.stream = settings.own(stream && 'outbox')",
+    test: 'test/redis/service.test.ts',
+    expects: 'stream and codec are yours',
+    needs: redis,
+  },
+  {
+    name: 'A-7: the encoder of the publisher is not asked',
+    file: 'src/brokers/redis-streams/broker.ts',
+    find: 'encode: encoderOf(this.#options.encode)',
+    replace: 'encode: encoderOf(undefined)',
+    test: 'test/brokers/redis-streams/bad-input.test.ts',
+    expects: 'own encoders and decoders',
+    needs: redis,
+  },
+  {
+    name: 'RD-5: a mark is kept for an hour',
+    file: 'src/redis/inbox.ts',
+    find: "INBOX_RETENTION = '24h'",
+    replace: "INBOX_RETENTION = '1h'",
+    test: 'test/redis/service.test.ts',
+    expects: 'kept for 24 hours by default',
+    needs: redis,
+  },
+  {
+    name: 'B-11: a consumer whose server is away does not start',
+    file: 'src/drivers/amqp.ts',
+    find: '      if (isRefusedConnection(error)) throw accessRefused(error)\n',
+    replace: '      throw error\n',
+    test: 'test/brokers/rabbitmq/connection.test.ts',
+    expects: 'a server that is only away is waited for',
+    needs: ['rabbitmq'],
+  },
   {
     name: 'C-3: a transaction that fails is committed',
     file: 'src/drivers/sql/pg.ts',

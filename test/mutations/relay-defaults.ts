@@ -2,7 +2,7 @@ import type { Mutation } from '../../scripts/mutations/mutation.ts'
 
 const file = 'src/outbox/relay-options.ts'
 const relay = 'src/outbox/relay.ts'
-const test = 'test/relay/defaults.test.ts'
+const test = 'test/outbox/relay-options.test.ts'
 const fault = (name: string, find: string, replace: string, expects: string): Mutation => {
   return { name, file, find, replace, test, expects }
 }
@@ -74,7 +74,7 @@ export const mutations: Mutation[] = [
     file: 'src/flow/publisher.ts',
     find: 'return outcomeOf(error, kindOf)',
     replace: 'return error === undefined ? outcomeOf(error, kindOf) : OK',
-    test: 'test/relay/function.test.ts',
+    test: 'test/outbox/relay-to-function.test.ts',
     expects: 'the outcome of that message alone',
     needs: ['postgres'],
   },
@@ -92,7 +92,7 @@ export const mutations: Mutation[] = [
     file: 'src/outbox/relay.ts',
     find: 'if (this.members.includes(flow)) continue',
     replace: 'if (this.#flows.has(source)) continue',
-    test: 'test/relay/flows.test.ts',
+    test: 'test/outbox/relay.test.ts',
     expects: 'reads on when it is started',
   },
 ]

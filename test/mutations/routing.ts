@@ -1,7 +1,7 @@
 import type { Mutation } from '../../scripts/mutations/mutation.ts'
 
 const needs = ['postgres']
-const test = 'test/routing/routing.test.ts'
+const test = 'test/outbox/routing-relay.test.ts'
 
 /** Faults of routing by topic. */
 export const mutations: Mutation[] = [
@@ -56,7 +56,7 @@ export const mutations: Mutation[] = [
     file: 'src/outbox/routing-relay.ts',
     find: 'if (error instanceof WaybillError && !(error instanceof Unavailable)) throw error\n        const message = `destination',
     replace: 'throw error\n        const message = `destination',
-    test: 'test/routing/start.test.ts',
+    test: 'test/outbox/routing-relay-start.test.ts',
     expects: 'keeps no other from starting',
   },
   {
@@ -64,7 +64,7 @@ export const mutations: Mutation[] = [
     file: 'src/flow/worker.ts',
     find: '      if (!givenUp.aborted) await this.ended().catch(() => {}) // what kept it from starting tells more\n',
     replace: '',
-    test: 'test/routing/start.test.ts',
+    test: 'test/outbox/routing-relay-start.test.ts',
     expects: 'nothing is left running',
   },
   {
@@ -72,7 +72,7 @@ export const mutations: Mutation[] = [
     file: 'src/outbox/routing-relay.ts',
     find: 'await this.#lookForOrphans()',
     replace: '',
-    test: 'test/routing/start.test.ts',
+    test: 'test/outbox/routing-relay-start.test.ts',
     expects: 'a destination that is no more',
   },
 ]

@@ -8,6 +8,14 @@ const doubts = 'test/saga/doubts.test.ts'
 /** Faults of sagas: of the machine, of the fence, of what is unknown. */
 export const mutations: Mutation[] = [
   {
+    name: 'a definition that was changed under its version is not told from one that nobody runs',
+    file: 'src/saga/outcome.ts',
+    find: 'withoutHash(began) === withoutHash(definition)',
+    replace: 'withoutHash(began) === definition',
+    test: 'test/saga/runner.test.ts',
+    expects: 'changed under one version',
+  },
+  {
     name: 'the undo of a refused step runs',
     file: 'src/saga/machine.ts',
     find: `    return status === 'completed' || status === 'unknown' || status === 'compensating'`,
@@ -66,7 +74,7 @@ export const mutations: Mutation[] = [
   {
     name: 'others are claimed beside what was taken over',
     file: 'src/saga/source.ts',
-    find: 'if (!this.#isEmpty && now < this.#apart + PATIENCE) return []',
+    find: 'if (!this.#isEmpty && now < this.#quarantined + PATIENCE) return []',
     replace: '',
     test: claims,
     expects: 'others are not claimed beside',
@@ -178,9 +186,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'who waited in vain is not told which step fails',
-    file: 'src/saga/client.ts',
-    find: 'failing !== undefined\n',
-    replace: 'failing === null\n',
+    file: 'src/saga/outcome.ts',
+    find: 'if (failed !== undefined) return',
+    replace: 'if (failed === null) return',
     test: 'test/saga/runner.test.ts',
     expects: 'says which step has failed',
   },
@@ -228,8 +236,8 @@ export const mutations: Mutation[] = [
   {
     name: 'what was taken over second waits for the next look',
     file: 'src/saga/source.ts',
-    find: '      this.#apart = undefined\n      this.#lookAt = 0\n',
-    replace: '      this.#apart = undefined\n',
+    find: '      this.#quarantined = undefined\n      this.#lookAt = 0\n',
+    replace: '      this.#quarantined = undefined\n',
     test: claims,
     expects: 'as soon as it is free',
   },
@@ -262,7 +270,7 @@ export const mutations: Mutation[] = [
   {
     name: 'what waits for those apart, or for room, is not woken',
     file: 'src/saga/source.ts',
-    find: 'if (sooner || this.#apart !== undefined || this.#room !== undefined) this.#changed.wake()',
+    find: 'if (sooner || this.#quarantined !== undefined || this.#room !== undefined) this.#changed.wake()',
     replace: 'if (sooner) this.#changed.wake()',
     test: claims,
     expects: 'as soon as it is free',
@@ -270,10 +278,26 @@ export const mutations: Mutation[] = [
   {
     name: 'one that is due again soon is slept through',
     file: 'src/saga/source.ts',
-    find: 'if (sooner || this.#apart !== undefined || this.#room !== undefined) this.#changed.wake()',
-    replace: 'if (this.#apart !== undefined || this.#room !== undefined) this.#changed.wake()',
+    find: 'if (sooner || this.#quarantined !== undefined || this.#room !== undefined) this.#changed.wake()',
+    replace: 'if (this.#quarantined !== undefined || this.#room !== undefined) this.#changed.wake()',
     test: claims,
     expects: 'what it gave back is due',
+  },
+  {
+    name: 'the first write of a saga takes as long as its store does',
+    file: 'src/saga/client.ts',
+    find: 'await this.#inTime(this.#begin(made), made.id, waiting)',
+    replace: 'await this.#begin(made)',
+    test: 'test/saga/waiting.test.ts',
+    expects: 'never answers the first write',
+  },
+  {
+    name: 'a store has no time to answer a caller who does not wait',
+    file: 'src/saga/client.ts',
+    find: 'Math.max(LOOK.max, until - this.#clock.monotonic())',
+    replace: 'Math.max(0, until - this.#clock.monotonic())',
+    test: 'test/saga/waiting.test.ts',
+    expects: 'however short the time',
   },
   {
     name: 'each who waits for a saga looks alone',
@@ -282,6 +306,14 @@ export const mutations: Mutation[] = [
     replace: '    {\n',
     test: 'test/saga/waiting.test.ts',
     expects: 'all who wait share one look',
+  },
+  {
+    name: 'one who comes during a look waits as long as those before',
+    file: 'src/flow/shared-look.ts',
+    find: 'pause([...this.#waiters])',
+    replace: 'pause(waiters)',
+    test: 'test/flow/shared-look.test.ts',
+    expects: 'as soon as it needs',
   },
   {
     name: 'a look goes on when nobody waits any more',

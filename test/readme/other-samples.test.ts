@@ -1,14 +1,16 @@
-/** Samples of the guides on settings, telemetry, errors, pipes and the engine: each is run here, as it stands. */
+/** Samples of the guides on settings, telemetry, traces, errors, pipes and the engine: each is run here, as it stands. */
 import * as otelApi from '@opentelemetry/api'
+import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base'
 import * as promClient from 'prom-client'
-import { expect, test, vi } from 'vitest'
-import { telemetry } from '../../src/index.ts'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { Relay, telemetry } from '../../src/index.ts'
 import { memory } from '../../src/memory/index.ts'
 import { postgres } from '../../src/postgres/index.ts'
 import { collector } from '../../src/testing/index.ts'
 import { describeWith } from '../support/services.ts'
 import { eventually } from '../support/wait.ts'
-import { onPostgres, play } from './play.ts'
+import { OrderPlaced, onPostgres, play } from './play.ts'
 
 async function printedBy(work: () => Promise<unknown>): Promise<unknown[]> {
   const log = vi.spyOn(console, 'log').mockImplementation(() => {})
@@ -44,6 +46,29 @@ test('settings: from the environment into relay and cleaner', async () => {
   await relay.start()
   expect(relay.status()).toMatchObject({ state: 'paused' })
   await relay.stop()
+})
+
+test('watching: an event is relayed in the trace of the request that enqueued it', async () => {
+  const exporter = new InMemorySpanExporter()
+  const spanProcessors = [new SimpleSpanProcessor(exporter)]
+  otelApi.trace.setGlobalTracerProvider(new BasicTracerProvider({ spanProcessors }))
+  otelApi.context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
+  onTestFinished(() => {
+    otelApi.trace.disable()
+    otelApi.context.disable()
+  })
+  await play('watching', 2)
+  const db = memory()
+  const relay = new Relay({ from: db.outbox, to: collector() })
+  await otelApi.trace.getTracer('test').startActiveSpan('POST /orders', async (span) => {
+    await db.withTransaction((tx) => db.outbox.enqueue(tx, OrderPlaced({ orderId: 'A-1', total: 30 })))
+    span.end()
+  })
+  await relay.runOnce()
+  await relay.stop()
+  const spans = exporter.getFinishedSpans()
+  expect(spans.map(({ name }) => name)).toEqual(expect.arrayContaining([expect.stringMatching(/^send /)]))
+  expect(new Set(spans.map((span) => span.spanContext().traceId)).size).toBe(1)
 })
 
 test('telemetry: logs, metrics, traces and a subscription', async () => {

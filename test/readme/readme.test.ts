@@ -10,25 +10,34 @@ import { ioredis } from '../brokers/redis-streams/support.ts'
 import { message, NEVER } from '../brokers/support.ts'
 import { admin, eventually, standalone } from '../support/redis-topologies.ts'
 import { describeWith, freshDatabase, service } from '../support/services.ts'
-import { node, read, root, samples, temporaryFolder } from './support.ts'
+import { build, node, read, root, samples, temporaryFolder } from './support.ts'
 
 /** Guides by task whose samples print what stands below them, without a server. */
 const PRINTING = ['events', 'handlers', 'inbox', 'errors', 'order', 'delays', 'testing', 'projections']
-/** The other guides by task. What is left is by server: a broker, a store, tests, adapters. */
+/** The other guides by task. */
 const TASKS = [
   ...PRINTING,
   ...['service', 'outbox', 'dead-letters', 'routing', 'stuck', 'upgrading', 'sizing', 'status', 'watching', 'settings'],
   ...['sagas', 'saga-requests', 'saga-operations', 'broker-projections', 'read-your-writes', 'pipes', 'engine'],
 ]
+/** Guides by server whose samples are run too. */
+const SERVED = [
+  ...['postgres', 'postgres-setup', 'postgres-failures', 'postgres-pool', 'postgres-operations'],
+  ...['redis', 'redis-outbox', 'redis-due', 'redis-streams', 'rabbitmq', 'nats', 'kafka', 'http'],
+]
+/** Samples of those that are not run, and why. */
+const NOT_RUN: Readonly<Record<string, string>> = { 'postgres-operations 5': 'reads a folder of the reader’s own' }
+/** Guides for those who write code of ours, or beside ours: a sample of tests, and two that are run elsewhere. */
+const FOR_AUTHORS = ['test-servers', 'write-an-adapter', 'write-a-store']
 const PRINTS = /```ts\n((?:(?!```).)*)```\n\n```\n(.*?)```/gs
-/** One file in six parts: whoever writes an adapter types it along. */
-const LONGER: Readonly<Record<string, true>> = { 'write-an-adapter.md': true }
+/** One file in parts: whoever writes an adapter or a store types it along. */
+const LONGER: Readonly<Record<string, true>> = { 'write-an-adapter.md': true, 'write-a-store.md': true }
 const SHOP = `shop-${process.pid}`
 const folder = temporaryFolder()
 afterAll(() => rmSync(folder, { recursive: true }))
 
 // Samples import the package by its name, as users do, and so what was built.
-beforeAll(() => node('node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json'), 170_000)
+beforeAll(build, 170_000)
 
 test('the first sample prints what stands below it', { timeout: 170_000 }, async () => {
   const [, code, output] = /```ts\n(.*?)```\n\n```\n(.*?)```/s.exec(read('README.md'))!
@@ -48,11 +57,15 @@ test.each(PRINTING)('the samples of %s print what stands below them', { timeout:
   }
 })
 
-test('every sample of a guide by task is run', () => {
-  const tests = ['readme', 'task-samples', 'saga-samples', 'other-samples'].map((name) =>
-    read(`test/readme/${name}.test.ts`),
-  )
-  for (const page of TASKS) {
+test('every guide is by task or by server', () => {
+  const guides = readdirSync(join(root, 'docs/guides')).map((name) => name.slice(0, -3))
+  expect([...TASKS, ...SERVED, ...FOR_AUTHORS, 'README'].sort()).toEqual(guides.sort())
+})
+
+test('every sample of a guide by task or by server is run', () => {
+  const names = ['readme', 'task-samples', 'saga-samples', 'other-samples', 'server-samples', 'broker-samples']
+  const tests = names.map((name) => read(`test/readme/${name}.test.ts`))
+  for (const page of [...TASKS, ...SERVED]) {
     const printing = [...read(`docs/guides/${page}.md`).matchAll(PRINTS)].map(([, code]) => code)
     const run = samples(`docs/guides/${page}.md`).map((code, index) => {
       if (PRINTING.includes(page) && printing.includes(code)) return 'prints'
@@ -60,6 +73,7 @@ test('every sample of a guide by task is run', () => {
         new RegExp(`play(Until)?\\('${page}', ${index + 1}\\b`),
         `samples('docs/guides/${page}.md')`,
       ]
+      if (`${page} ${index + 1}` in NOT_RUN) return true
       return tests.some((text) => played.test(text) || (index === 0 && text.includes(first)))
     })
     expect({ page, run }).toEqual({ page, run: run.map((one) => one || true) })
@@ -151,14 +165,28 @@ describe('what docs/options.md says', () => {
     )
 
   test('every option of postgres() is there', () => {
-    const options = table('`postgres({ pool, outbox, inbox, statementTimeout })`').split('`enqueue(tx')[0]!
+    const options = table('`postgres({ pool, … })`').split('`enqueue(tx')[0]!
+    const [, own] = /checkOptions\('postgres', options, \{(.*?)\}/s.exec(read('src/postgres/store.ts'))!
     const outbox = /const OPTIONS: [^=]* = \{(.*?)\}/s.exec(read('src/postgres/outbox.ts'))![1]!
     const schema = /OUTBOX_OPTIONS: [^=]* = \{(.*?)\}/s.exec(read('src/postgres/migrate-tables.ts'))![1]!
     const inbox = /checkOptions\('inbox', options, \{(.*?)\}/.exec(read('src/postgres/inbox.ts'))![1]!
     const names = (text: string, prefix: string) =>
       [...text.matchAll(/(\w+): true/g)].map(([, name]) => `${prefix}.${name}`)
-    const known = ['statementTimeout', ...names(outbox, 'outbox'), ...names(schema, 'outbox'), ...names(inbox, 'inbox')]
+    const plain = [...own!.matchAll(/(\w+): true/g)].map(([, name]) => name!)
+    const first = plain.filter((name) => !['pool', 'outbox', 'inbox'].includes(name))
+    const known = [...first, ...names(outbox, 'outbox'), ...names(schema, 'outbox'), ...names(inbox, 'inbox')]
     expect(named(options).sort()).toEqual(known.sort())
+  })
+
+  test('every option of a consumer is there, but for those of tests, and deadKey: its source decides that', () => {
+    const [, list] = /const FLOW_SETTINGS: [^=]* = \{(.*?)\}/s.exec(read('src/flow/flow-options.ts'))!
+    const parts: Record<string, string[]> = {
+      retry: ['retry.attempts', 'retry.backoff', 'retry.classify'],
+      buffer: ['buffer.count', 'buffer.bytes'],
+    }
+    const settings = [...list!.matchAll(/(\w+): true/g)].map(([, name]) => name!)
+    const known = settings.filter((name) => !['clock', 'random'].includes(name)).flatMap((name) => parts[name] ?? name)
+    expect(named(table('`router.consume(source, { … })`')).sort()).toEqual(['name', 'to', 'ack', ...known].sort())
   })
 
   test('every option of a relay is there, but for those of tests', () => {

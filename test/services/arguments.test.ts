@@ -19,6 +19,17 @@ test('what stands in front of a server goes with it', () => {
   expect(without).toEqual(['postgres', 'pgbouncer'])
 })
 
+test('only what is asked for, with what it stands in front of', () => {
+  expect(parse(['--with', 'rabbitmq', 'test/brokers/rabbitmq'])).toMatchObject({
+    services: ['rabbitmq'],
+    passed: ['test/brokers/rabbitmq'],
+  })
+  const { services, without } = parse(['--with=pgbouncer'])
+  expect(services.toSorted()).toEqual(['pgbouncer', 'postgres'])
+  expect(without).toContain('redis')
+  expect(() => parse(['--with', 'radis'])).toThrow("unknown service 'radis'; did you mean 'redis'?")
+})
+
 test('unknown words go to vitest as they are', async () => {
   expect(await toVitest(['--tier=full', 'test/core', '-t', 'acks', '--bail', '1'])).toEqual([
     'test/core',

@@ -17,10 +17,10 @@ test('ends with what was not exercised, what failed and the counts, and fails wh
   const lines = out.trimEnd().split('\n')
   expect(lines.at(-1)).toBe('1 passed, 2 failed, 3 skipped')
   expect(lines.slice(lines.indexOf('Not exercised:') + 1, -1)).toEqual([
-    '  server postgres: left out by --without',
-    '  server postgres15: left out by --without',
-    '  server pgbouncer: left out by --without',
-    ...others.split(',').map((name) => `  server ${name}: left out by --without`),
+    '  server postgres: left out, as asked',
+    '  server postgres15: left out, as asked',
+    '  server pgbouncer: left out, as asked',
+    ...others.split(',').map((name) => `  server ${name}: left out, as asked`),
     '  results.sample.ts > skips with a reason: needs a full moon',
     '  results.sample.ts > on PostgreSQL [without postgres] > skips with its suite: without postgres',
     '  results.sample.ts > is not written yet: to do',

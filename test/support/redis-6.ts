@@ -53,6 +53,7 @@ export const COMMANDS: Readonly<Record<string, Rule>> = {
   zcard: {},
   zcount: {},
   zscore: {},
+  zrank: { later: ['WITHSCORE'] },
   zscan: {},
   zlexcount: {},
   zrangebyscore: {},

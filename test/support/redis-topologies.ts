@@ -83,6 +83,14 @@ function nodeOf(server: Service): RedisNode {
   return node
 }
 
+/**
+ * Bytes of what is stored, from INFO: less what connections have in their buffers at this moment. The server subtracts
+ * without a sign, and a busy one may have more buffers than memory when it counts.
+ */
+export function datasetOf(info: string): number {
+  return Number(BigInt.asIntN(64, BigInt(/used_memory_dataset:(\d+)/.exec(info)![1]!)))
+}
+
 /** The append-only file that is being written. */
 export async function logOf(node: Address): Promise<string> {
   const [, dir] = (await admin(node).config('GET', 'dir')) as [string, string]

@@ -2,8 +2,6 @@
  * The servers of the run, for tests. `service()` is shared with all other test files: a test that stops or crashes its
  * server takes a private one from `privatePostgres()`.
  */
-import { randomBytes } from 'node:crypto'
-import pg from 'pg'
 import { afterAll, describe } from 'vitest'
 import { postgres, postgres15 } from '../../scripts/services/kinds/postgres.ts'
 import { startPrivate } from '../../scripts/services/provision.ts'
@@ -11,6 +9,7 @@ import { openRun, type Run } from '../../scripts/services/run.ts'
 import * as control from '../../scripts/services/server.ts'
 import { currentHandover } from '../../scripts/services/state.ts'
 import type { Entry, Server, StopMode } from '../../scripts/services/types.ts'
+import * as databases from './databases.ts'
 
 export interface Service {
   name: string
@@ -35,6 +34,15 @@ export function describeWith(names: string[], title: string, body: () => void): 
   const missing = names.filter(without)
   if (missing.length) describe.skip(`${title} [without ${missing.join(', ')}]`, body)
   else describe(title, body)
+}
+
+/** One suite on each of several servers, whose name takes the place of `%s`. As `describeWith` otherwise. */
+export function describeOn<Name extends string>(
+  names: readonly Name[],
+  title: string,
+  body: (name: Name) => void,
+): void {
+  for (const name of names) describeWith([name], title.replace('%s', name), () => body(name))
 }
 
 export function service(name: string): Service {
@@ -104,44 +112,25 @@ export interface FreshDatabase {
   drop(): Promise<void>
 }
 
-/** A new empty database on the shared server, or on the one given. */
+/** An empty database on the shared server, or on the one given. */
 export async function freshDatabase(on: string | Service = 'postgres'): Promise<FreshDatabase> {
   const server = typeof on === 'string' ? service(on) : on
-  const name = `t_${randomBytes(6).toString('hex')}`
-  await administer(server.url, `CREATE DATABASE ${name} TEMPLATE template0`)
+  const { url } = server
+  const name = await databases.make(url)
+  if (typeof on === 'string') used.add(url)
   return {
     name,
-    url: withDatabase(server.url, name),
-    through: (other) => withDatabase(service(other).url, name),
-    drop: () => administer(server.url, farewell(name), `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`),
+    url: databases.at(url, name),
+    through: (other) => databases.at(service(other).url, name),
+    // A pooler may still have connections to it, and a private server ends with its test.
+    drop: () =>
+      typeof on === 'string' && on !== 'pgbouncer' ? databases.giveBack(url, name) : databases.drop(url, name),
   }
 }
 
-function withDatabase(url: string, name: string): string {
-  const target = new URL(url)
-  target.pathname = `/${name}`
-  return target.href
-}
+/** Shared servers on which this file has had databases. */
+const used = new Set<string>()
 
-/**
- * Waits up to two seconds until everybody has left the database. The `end()` of a pool settles before the
- * server has seen its clients go; a client that is thrown out meanwhile raises an error nobody listens for.
- */
-const farewell = (name: string) => `
-  DO $$ BEGIN
-    FOR i IN 1..40 LOOP
-      PERFORM pg_stat_clear_snapshot();
-      EXIT WHEN NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = '${name}' AND backend_type = 'client backend');
-      PERFORM pg_sleep(0.05);
-    END LOOP;
-  END $$`
-
-async function administer(url: string, ...statements: string[]): Promise<void> {
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  try {
-    for (const sql of statements) await client.query(sql)
-  } finally {
-    await client.end()
-  }
-}
+afterAll(async () => {
+  for (const url of used) await databases.dropSpare(url)
+})

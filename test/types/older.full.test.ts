@@ -1,7 +1,7 @@
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { node, read, temporaryFolder } from '../readme/support.ts'
+import { build, node, read, temporaryFolder } from '../readme/support.ts'
 
 /** Types that came with TypeScript 5.7 (`Uint8Array<ArrayBuffer>`) are in a declaration before anybody has noticed. */
 
@@ -11,7 +11,7 @@ const folder = temporaryFolder()
 afterAll(() => rmSync(folder, { recursive: true }))
 
 // The folder imports the package by its name, and so what was built.
-beforeAll(() => node('node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json'), 170_000)
+beforeAll(build, 170_000)
 
 async function compiled(...lines: string[]) {
   const options = { target: 'ES2022', module: 'NodeNext', strict: true, exactOptionalPropertyTypes: true, noEmit: true }

@@ -1,9 +1,8 @@
 /** The order service as its users start it, with a database, an exchange and ports of its own; to kill, stop and audit. */
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
 import pg from 'pg'
 import { freePort } from '../../../scripts/services/ports.ts'
 import { dropQueues, fresh, plainly } from '../../brokers/rabbitmq/support.ts'
@@ -15,18 +14,12 @@ export const ROLES = ['api', 'orders', 'inventory', 'billing'] as const
 export type Role = (typeof ROLES)[number]
 const QUEUES = ['inventory', 'billing', 'saga-replies']
 
-/** It imports the package by its name, as users do, and so what was built. */
-export async function build(): Promise<void> {
-  await promisify(execFile)(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json'], {
-    cwd: root,
-  })
-}
-
 export interface Line {
   readonly name: string
   readonly msg: string
   readonly level: number
   readonly traceId?: string
+  readonly worker?: string
 }
 
 export class Shop {
