@@ -161,7 +161,8 @@ for (const version of ['redis', 'redis6'] as RedisVersion[]) {
 
     test('a server that is busy when it is looked at is looked at again, and what is required is asked for', async () => {
       const node = await standalone({ appendonly: 'no', 'lua-time-limit': '10' }, version)
-      // Otherwise the client itself would ask, and be refused.
+      // A client that connects while the server is busy asks for INFO, is refused, and fails what waits for it.
+      await admin(node).ping()
       const client = new Redis(node.url, { lazyConnect: true, enableReadyCheck: false })
       const db = storeOf(client, { durability: { required: true } })
       const write = () => db.withTransaction(async (tx) => tx.set(db.key('n'), 7))
