@@ -6,7 +6,7 @@ import type { TimedCounts } from './timed-counts.ts'
 
 /** Up to here events are counted, through indexes that hold nothing else. Beyond, they are estimated. */
 const COUNTED = 10_000
-/** The same where an index holds several states. */
+/** The same for events that wait: there are more kinds of them, and they change more often. */
 const LOOKED_AT = 5000
 /** Without statistics the planner would rather read and sort all of a table than walk along an index. */
 export const BY_INDEX = ['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'jit']
@@ -54,13 +54,12 @@ export async function lookAt(on: Sql, names: OutboxNames, published: boolean): P
     published: seen('published'),
     dead: seen('dead'),
   }
-  const timersFull = seen('timers') > LOOKED_AT
   const blockersFull = seen('blockers') > LOOKED_AT
   const full: Record<State, boolean> = {
     ready: counted.ready > COUNTED,
-    scheduled: timersFull,
-    retrying: timersFull,
-    leased: timersFull,
+    scheduled: counted.scheduled > LOOKED_AT,
+    retrying: counted.retrying > LOOKED_AT,
+    leased: counted.leased > LOOKED_AT,
     held: blockersFull,
     published: counted.published > COUNTED,
     dead: counted.dead > COUNTED,
@@ -86,20 +85,18 @@ export async function countExactly(
   if (exactUpTo <= COUNTED) return
   const about = (state: State) => look.sizes.get(state) ?? look.known.get(state)?.count ?? 0
   const least = (state: State) => look.known.get(state)?.least ?? 0
-  const indexes = COUNTED_INDEXES.map((index) => ({ index, what: `${index.states.join()} ${exactUpTo}` }))
-  indexes.sort((a, b) => sumOf(a.index.holds, about) - sumOf(b.index.holds, about))
+  const indexes = COUNTED_INDEXES.map((index) => ({ index, what: `${index.state} ${exactUpTo}` }))
+  const size = ({ reads }: CountedIndex) => reads.reduce((sum, state) => sum + about(state), 0)
+  indexes.sort((a, b) => size(a.index) - size(b.index))
   for (const { index, what } of counts.inOrder(indexes)) {
-    const most = index.states.length * exactUpTo
-    if (!index.states.some((state) => look.full[state])) continue
-    if (sumOf(index.states, least) > SURELY * most) continue
-    const found = await counts.count(on, what, until, () => countIndex(on, names, index, most))
+    const { state } = index
+    if (!look.full[state] || least(state) > SURELY * exactUpTo) continue
+    const found = await counts.count(on, what, until, () => countIndex(on, names, index, exactUpTo))
     if (found === undefined) continue
-    for (const [state, count] of found.counts) {
-      look.counted[state] = Math.max(look.counted[state], count)
-      look.full[state] = found.more
-    }
-    const { keys, more } = found
-    if (keys !== undefined) look.blocked = { keys, held: found.counts.get('held')!, full: more }
+    const { count, more, keys } = found
+    look.counted[state] = Math.max(look.counted[state], count)
+    look.full[state] = more
+    if (keys !== undefined) look.blocked = { keys, held: count, full: more }
   }
 }
 
@@ -111,32 +108,33 @@ export function statsOf({ counted, full, sizes, known, blocked, oldestReadySecon
 
 const NOTHING: ReadonlyMap<string, Known> = new Map()
 
-function sumOf(states: readonly State[], of: (state: State) => number): number {
-  return states.reduce((sum, state) => sum + of(state), 0)
-}
-
-/** A state index that can be counted: the states it holds, and those that are counted with it. */
+/** How a state is counted: along its index, and what that holds beside it. */
 interface CountedIndex {
-  readonly holds: readonly State[]
-  readonly states: readonly State[]
+  readonly state: State
+  /** All that is read, to find those of the state. */
+  readonly reads: readonly State[]
   readonly condition: string
   readonly order: string
-  /** In their order, so that keys are told apart at little cost. */
+  /** In the order of their keys, so that these are told apart at little cost. */
   readonly byKey?: boolean
 }
 
+const alone = (state: State, order: string): CountedIndex => ({
+  state,
+  reads: [state],
+  condition: `state = '${state}'`,
+  order,
+})
+
 const COUNTED_INDEXES: readonly CountedIndex[] = [
-  { holds: ['ready'], states: ['ready'], condition: `state = 'ready'`, order: 'sequence' },
-  { holds: ['dead'], states: ['dead'], condition: `state = 'dead'`, order: 'sequence' },
+  alone('ready', 'sequence'),
+  alone('dead', 'sequence'),
+  alone('scheduled', 'available_at, sequence'),
+  alone('retrying', 'available_at, sequence'),
+  alone('leased', 'available_at, sequence'),
   {
-    holds: ['scheduled', 'retrying', 'leased'],
-    states: ['scheduled', 'retrying', 'leased'],
-    condition: `state IN ('scheduled', 'retrying', 'leased')`,
-    order: 'available_at, sequence',
-  },
-  {
-    holds: ['retrying', 'dead', 'held'],
-    states: ['held'],
+    state: 'held',
+    reads: ['retrying', 'dead', 'held'],
     // The first part is that of the index, without which the planner does not see that it may be used alone.
     condition: `key IS NOT NULL AND state IN ('retrying', 'dead', 'held') AND state = 'held'`,
     order: 'key, sequence',
@@ -144,34 +142,22 @@ const COUNTED_INDEXES: readonly CountedIndex[] = [
   },
 ]
 
-/** What one index holds of the states that were asked for. `more`: it was not read to its end. */
+/** How many of a state there are. `more`: they were not read to their end. */
 export interface IndexCount {
-  readonly counts: ReadonlyMap<State, number>
+  readonly count: number
   readonly more: boolean
   /** Of how many keys they are, where they are counted by key. */
   readonly keys?: number
 }
 
 async function countIndex(on: Sql, names: OutboxNames, index: CountedIndex, most: number): Promise<IndexCount> {
-  const { states, condition, order, byKey = false } = index
-  // One of the states is what is left.
-  const [rest, ...filtered] = states
+  const { condition, order, byKey = false } = index
   const text = sql[byKey ? 'stats-count-keys' : 'stats-count']
     .replaceAll('{{condition}}', condition)
     .replaceAll('{{order}}', order)
-    .replaceAll('{{column}}', filtered.length > 0 ? 'state' : '1')
-    .replaceAll(
-      '{{counts}}',
-      filtered.map((state) => `, count(*) FILTER (WHERE state = '${state}')::text AS ${state}`).join(''),
-    )
   const row = (await on.query(names.fill(text), [String(most + 1)])).rows[0]!
-  const counts = new Map(filtered.map((state) => [state, Number(row[state])]))
-  const seen = Number(row['seen'])
-  counts.set(
-    rest!,
-    [...counts.values()].reduce((left, count) => left - count, seen),
-  )
-  return { counts, more: seen > most, ...(byKey && { keys: Number(row['keys']) }) }
+  const count = Number(row['seen'])
+  return { count, more: count > most, ...(byKey && { keys: Number(row['keys']) }) }
 }
 
 /** The states that are estimated from a sample. A crowd at a place that was looked at seems to be one all the way to the next. */

@@ -104,6 +104,7 @@ export function outboxSchema(
       create,
       names.fill(sql['outbox-upgrade-2']),
       names.fill(sql['outbox-upgrade-3'], { wake: single ? 'always' : 'flag' }),
+      names.fill(sql['outbox-upgrade-4']),
     ],
     chosen,
     options: { tenants, dedup, partition: partition ?? false, archive, log },

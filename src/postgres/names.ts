@@ -8,6 +8,9 @@ const BLOCKERS = { block: `'retrying', 'dead', 'held'`, continue: `'retrying', '
 /** The same without those that only wait themselves. */
 const STOPPERS = { block: `'retrying', 'dead'`, continue: `'retrying'` }
 
+/** What waits for a time. Each state is a range of its index by itself. */
+const TIMED_STATES = `(VALUES ('scheduled'), ('retrying'), ('leased')) AS timed (name)`
+
 export interface FillOptions {
   readonly deadKey?: 'block' | 'continue'
   readonly shard?: number
@@ -34,6 +37,7 @@ export class OutboxNames {
     const values: Record<string, string> = {
       outbox: table.sql,
       columns: SCAN_SQL,
+      timed: TIMED_STATES,
       log_columns: SCANNED_SQL,
       log_here: `(${logHere(table)})`,
       name: table.text,
@@ -48,6 +52,7 @@ export class OutboxNames {
       wake_function: table.companion('wake'),
       ready_and_wake: readyAndWake(wake, regclass),
       tenant_index: table.companion('tenant'),
+      timer_index: table.companion('timer'),
     }
     for (const companion of ['terms', 'members', 'audit', 'state', 'archive', 'ids', 'log']) {
       values[companion] = table.companion(companion)

@@ -407,8 +407,13 @@ WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[]) AND lease = $1::text::u
 WHERE lease = $1::text::uuid AND state || '' = 'leased' AND available_at > clock_timestamp()
   AND event_id IN (SELECT event_id FROM {{outbox}} WHERE event_id = ANY ((SELECT $2::text::uuid[])::uuid[])
     FOR NO KEY UPDATE SKIP LOCKED)`,
-  'lease-next': `SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text FROM {{outbox}}
-WHERE state IN ('scheduled', 'retrying', 'leased') ORDER BY available_at LIMIT 1`,
+  'lease-next': `SELECT GREATEST(0, EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000)::bigint::text
+FROM {{timed}} CROSS JOIN LATERAL (
+  SELECT available_at FROM {{outbox}} event
+  WHERE event.state = timed.name AND event.state IN ('scheduled', 'retrying', 'leased')
+  ORDER BY available_at, sequence LIMIT 1
+) AS first
+ORDER BY available_at LIMIT 1`,
   'lease-pick': `WITH fresh AS (
   SELECT event_id FROM {{outbox}}
   WHERE state = 'leased' AND available_at <= (SELECT clock_timestamp()) AND attempts = 0{{which}}
@@ -425,10 +430,17 @@ WHERE state IN ('scheduled', 'retrying', 'leased') ORDER BY available_at LIMIT 1
 ), ready AS (
   SELECT event_id FROM {{outbox}} WHERE state = 'ready' AND sequence > $6::text::bigint{{which}} ORDER BY sequence
   LIMIT (SELECT free FROM room) FOR UPDATE SKIP LOCKED
-), due AS (
-  SELECT event_id FROM {{outbox}}
-  WHERE state IN ('scheduled', 'retrying') AND available_at <= (SELECT clock_timestamp()){{which}}
+), scheduled AS (
+  SELECT event_id, available_at FROM {{outbox}}
+  WHERE state = 'scheduled' AND available_at <= (SELECT clock_timestamp()){{which}}
   ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
+), retrying AS (
+  SELECT event_id, available_at FROM {{outbox}}
+  WHERE state = 'retrying' AND available_at <= (SELECT clock_timestamp()){{which}}
+  ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
+), due AS (
+  SELECT event_id FROM (SELECT * FROM scheduled UNION ALL SELECT * FROM retrying) AS both_states
+  ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room)
 ), held AS (
   SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'{{which}}
   LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
@@ -516,9 +528,13 @@ SELECT (SELECT count(*) FROM pending)::text AS pending, trimmed::text AS before 
       AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
     ORDER BY sequence LIMIT 1),
   (SELECT GREATEST(0, ceil(EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000))::bigint::text
-    FROM {{outbox}} event
-    WHERE state IN ('scheduled', 'retrying', 'leased') AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
-    ORDER BY available_at, sequence LIMIT 1),
+    FROM {{timed}} CROSS JOIN LATERAL (
+      SELECT available_at FROM {{outbox}} event
+      WHERE event.state = timed.name AND event.state IN ('scheduled', 'retrying', 'leased')
+        AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
+      ORDER BY available_at, sequence LIMIT 1
+    ) AS first
+    ORDER BY available_at LIMIT 1),
   (SELECT 't' FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})
     ORDER BY key, sequence LIMIT 1)`,
   'open-keys': `WITH RECURSIVE step AS (
@@ -566,7 +582,7 @@ FROM looked, LATERAL (
 ) {{storage}};
 
 CREATE INDEX IF NOT EXISTS {{outbox_ready}} ON {{outbox}} (sequence) WHERE state = 'ready';
-CREATE INDEX IF NOT EXISTS {{outbox_timer}} ON {{outbox}} (available_at, sequence) INCLUDE (state)
+CREATE INDEX IF NOT EXISTS {{outbox_timed}} ON {{outbox}} (state, available_at, sequence)
   WHERE state IN ('scheduled', 'retrying', 'leased');
 CREATE INDEX IF NOT EXISTS {{outbox_blocker}} ON {{outbox}} (key, sequence) INCLUDE (state)
   WHERE key IS NOT NULL AND state IN ('retrying', 'dead', 'held');
@@ -700,6 +716,10 @@ ALTER TABLE {{outbox}}
 
 COMMENT ON FUNCTION {{wake_function}}() IS 'The default of state: ready. Also tells an idle relay, once the transaction has committed.';
 COMMENT ON COLUMN {{outbox}}.state IS 'Leave it out of an INSERT: the default is ready, and wakes an idle relay. ready: may go out now. scheduled: not before available_at. retrying: failed, next try at available_at. leased: a relay has it until available_at. held: an earlier event of its key comes first. published: done. dead: kept for a person.';`,
+  'outbox-upgrade-4': `CREATE INDEX IF NOT EXISTS {{outbox_timed}} ON {{outbox}} (state, available_at, sequence)
+  WHERE state IN ('scheduled', 'retrying', 'leased');
+
+DROP INDEX IF EXISTS {{timer_index}};`,
   'outbox-upgrade-dedup': `CREATE TABLE IF NOT EXISTS {{ids}} (
   event_id   uuid        NOT NULL PRIMARY KEY,
   sequence   bigint      NOT NULL,
@@ -1288,9 +1308,13 @@ ORDER BY event.sequence LIMIT $1::text::int`,
     AND EXISTS (SELECT 1 FROM {{outbox}} earlier
       WHERE earlier.key = event.key AND earlier.sequence < event.sequence AND earlier.state IN ({{blockers}}))
   THEN 't' END
-FROM {{outbox}} event
-WHERE state IN ('scheduled', 'retrying', 'leased') AND available_at <= (SELECT clock_timestamp())
-  AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}{{without}}
+FROM {{timed}} CROSS JOIN LATERAL (
+  SELECT event.* FROM {{outbox}} event
+  WHERE event.state = timed.name AND event.state IN ('scheduled', 'retrying', 'leased')
+    AND available_at <= (SELECT clock_timestamp())
+    AND NOT sequence <@ (SELECT $2::text::int8multirange){{shard}}{{without}}
+  ORDER BY event.available_at, event.sequence LIMIT $1::text::int
+) AS event
 ORDER BY event.available_at, event.sequence LIMIT $1::text::int`,
   'scope-create': `CREATE TABLE IF NOT EXISTS {{terms}} (
   scope      text        NOT NULL,
@@ -1363,8 +1387,8 @@ FROM (
   FROM (SELECT key FROM {{outbox}} WHERE {{condition}} ORDER BY {{order}} LIMIT $1::text::int) AS counted
   GROUP BY key
 ) AS keys`,
-  'stats-count': `SELECT count(*)::text AS seen{{counts}}
-FROM (SELECT {{column}} FROM {{outbox}} WHERE {{condition}} ORDER BY {{order}} LIMIT $1::text::int) AS counted`,
+  'stats-count': `SELECT count(*)::text AS seen
+FROM (SELECT 1 FROM {{outbox}} WHERE {{condition}} ORDER BY {{order}} LIMIT $1::text::int) AS counted`,
   'stats-sample': `WITH bounds AS (
   SELECT (SELECT sequence FROM {{outbox}} WHERE {{condition}} ORDER BY sequence LIMIT 1) AS low,
     (SELECT sequence FROM {{outbox}} WHERE {{condition}} ORDER BY sequence DESC LIMIT 1) AS high
@@ -1406,10 +1430,7 @@ SELECT held.state, NULL, NULL, round(sum(pg_relation_size(indexrelid)) / 20)::te
 FROM leaves JOIN pg_index ON indrelid = relid JOIN (VALUES ('ready', '(state = ''ready''::text)'), ('dead', '(state = ''dead''::text)'))
   AS held (state, condition) ON pg_get_expr(indpred, indrelid) = condition
 GROUP BY held.state`,
-  'stats': `WITH timers AS MATERIALIZED (
-  SELECT state FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
-  ORDER BY available_at, sequence LIMIT $2::text::int
-), blockers AS MATERIALIZED (
+  'stats': `WITH blockers AS MATERIALIZED (
   SELECT key, state FROM {{outbox}} WHERE key IS NOT NULL AND state IN ('retrying', 'dead', 'held')
   ORDER BY key, sequence LIMIT $2::text::int
 )
@@ -1418,23 +1439,25 @@ SELECT
     ORDER BY sequence LIMIT $1::text::int) AS counted)::text AS ready,
   (SELECT count(*) FROM (SELECT 1 FROM {{outbox}} WHERE state = 'dead'
     ORDER BY sequence LIMIT $1::text::int) AS counted)::text AS dead,
+  (SELECT count(*) FROM (SELECT 1 FROM {{outbox}} WHERE state = 'scheduled'
+    ORDER BY available_at, sequence LIMIT $2::text::int) AS counted)::text AS scheduled,
+  (SELECT count(*) FROM (SELECT 1 FROM {{outbox}} WHERE state = 'retrying'
+    ORDER BY available_at, sequence LIMIT $2::text::int) AS counted)::text AS retrying,
+  (SELECT count(*) FROM (SELECT 1 FROM {{outbox}} WHERE state = 'leased'
+    ORDER BY available_at, sequence LIMIT $2::text::int) AS counted)::text AS leased,
   (SELECT count(*) FROM (SELECT 1 FROM {{outbox}} WHERE state = 'published'
     ORDER BY published_at LIMIT $3::text::int) AS counted)::text AS published,
-  timed.*, blocked.*,
+  blocked.*,
   EXTRACT(EPOCH FROM clock_timestamp() - LEAST(
     (SELECT GREATEST(created_at, available_at) FROM {{outbox}} WHERE state = 'ready' ORDER BY sequence LIMIT 1),
-    (SELECT available_at FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
-      AND available_at <= (SELECT clock_timestamp()) ORDER BY available_at, sequence LIMIT 1),
-    -- Read from the table, and only where there are any: an owner writes no leases.
-    CASE WHEN EXISTS (SELECT FROM timers WHERE state = 'leased') THEN (SELECT min(locked_at) FROM (
-      SELECT state, locked_at FROM {{outbox}} WHERE state IN ('scheduled', 'retrying', 'leased')
-      ORDER BY available_at, sequence LIMIT $2::text::int) AS taken WHERE state = 'leased') END
+    (SELECT available_at FROM {{outbox}} WHERE state = 'scheduled' AND available_at <= (SELECT clock_timestamp())
+      ORDER BY available_at, sequence LIMIT 1),
+    (SELECT available_at FROM {{outbox}} WHERE state = 'retrying' AND available_at <= (SELECT clock_timestamp())
+      ORDER BY available_at, sequence LIMIT 1),
+    (SELECT min(locked_at) FROM (SELECT locked_at FROM {{outbox}} WHERE state = 'leased'
+      ORDER BY available_at, sequence LIMIT $2::text::int) AS taken)
   ))::text AS oldest
 FROM (
-  SELECT count(*)::text AS timers, count(*) FILTER (WHERE state = 'scheduled')::text AS scheduled,
-    count(*) FILTER (WHERE state = 'retrying')::text AS retrying, count(*) FILTER (WHERE state = 'leased')::text AS leased
-  FROM timers
-) AS timed, (
   SELECT count(*)::text AS blockers, count(*) FILTER (WHERE state = 'held')::text AS held,
     count(DISTINCT key) FILTER (WHERE state = 'held')::text AS keys
   FROM blockers

@@ -19,10 +19,13 @@ const waits = (who: string, at: string, expects: string): Mutation => {
 
 export const mutations: Mutation[] = [
   waits('a claim of ready events', `BY sequence\n  LIMIT (SELECT free FROM room) FOR UPDATE${SKIP}`, 'ready'),
-  waits(
-    'a claim of due events',
-    `BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE${SKIP}`,
-    'retrying',
+  ...['scheduled', 'retrying'].map((state) =>
+    waits(
+      `a claim of ${state} events`,
+      `state = '${state}' AND available_at <= (SELECT clock_timestamp()){{which}}
+  ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE${SKIP}`,
+      state,
+    ),
   ),
   waits(
     'a claim of held events',

@@ -53,7 +53,7 @@ describeOn(KINDS, 'migrations on %s', (kind) => {
     const migrations = new Migrations(t.db, ALL)
     expect(await migrations.version()).toEqual({ outbox: 0, processed_messages: 0 })
     expect(await migrations.migrate()).toEqual([
-      { table: 'outbox', from: 0, to: 3 },
+      { table: 'outbox', from: 0, to: 4 },
       { table: 'processed_messages', from: 0, to: 2 },
     ])
     const before = await catalog(t)
@@ -62,12 +62,12 @@ describeOn(KINDS, 'migrations on %s', (kind) => {
     await writer?.connect()
     await writer?.query('BEGIN; LOCK TABLE outbox IN ROW EXCLUSIVE MODE')
     expect(await migrations.migrate()).toEqual([
-      { table: 'outbox', from: 3, to: 3 },
+      { table: 'outbox', from: 4, to: 4 },
       { table: 'processed_messages', from: 2, to: 2 },
     ])
     await writer?.end()
     expect(await catalog(t)).toEqual(before)
-    expect(await migrations.version()).toEqual({ outbox: 3, processed_messages: 2 })
+    expect(await migrations.version()).toEqual({ outbox: 4, processed_messages: 2 })
     await migrations.check()
   })
 
@@ -127,8 +127,8 @@ describeOn(KINDS, 'migrations on %s', (kind) => {
     const rows = 'SELECT md5(string_agg(o::text, $1 ORDER BY sequence)) AS sum FROM outbox o'
     const before = await t.query(rows, ['|'])
     const migrations = new Migrations(t.db, { outbox: 'outbox' })
-    expect(await codeOf(migrations.check())).toMatch(/^OLD_SCHEMA: outbox is of version 1, and this code needs 3/)
-    expect(await migrations.migrate()).toEqual([{ table: 'outbox', from: 1, to: 3 }])
+    expect(await codeOf(migrations.check())).toMatch(/^OLD_SCHEMA: outbox is of version 1, and this code needs 4/)
+    expect(await migrations.migrate()).toEqual([{ table: 'outbox', from: 1, to: 4 }])
     expect(await t.query(rows, ['|'])).toEqual(before)
     await migrations.check()
     const upgraded = await catalog(t)
@@ -217,7 +217,7 @@ describeOn(KINDS, 'migrations on %s', (kind) => {
     await migrations.migrate()
     await t.script('DROP TABLE outbox CASCADE')
     expect(await codeOf(migrations.check())).toMatch(/^NOT_MIGRATED: outbox/)
-    expect((await migrations.migrate())[0]).toEqual({ table: 'outbox', from: 0, to: 3 })
+    expect((await migrations.migrate())[0]).toEqual({ table: 'outbox', from: 0, to: 4 })
     const newer = 90 + KINDS.indexOf(kind)
     await t.query(`UPDATE waybill_schema SET version = ${newer} WHERE name = 'outbox'`)
     const said: string[] = []

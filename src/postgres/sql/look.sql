@@ -9,8 +9,12 @@ SELECT
       AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
     ORDER BY sequence LIMIT 1),
   (SELECT GREATEST(0, ceil(EXTRACT(EPOCH FROM available_at - clock_timestamp()) * 1000))::bigint::text
-    FROM {{outbox}} event
-    WHERE state IN ('scheduled', 'retrying', 'leased') AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
-    ORDER BY available_at, sequence LIMIT 1),
+    FROM {{timed}} CROSS JOIN LATERAL (
+      SELECT available_at FROM {{outbox}} event
+      WHERE event.state = timed.name AND event.state IN ('scheduled', 'retrying', 'leased')
+        AND NOT sequence <@ (SELECT $1::text::int8multirange){{shard}}
+      ORDER BY available_at, sequence LIMIT 1
+    ) AS first
+    ORDER BY available_at LIMIT 1),
   (SELECT 't' FROM {{outbox}} WHERE key IS NOT NULL AND state IN ({{blockers}})
     ORDER BY key, sequence LIMIT 1)

@@ -6,7 +6,7 @@
 -- A fresh row enters two indexes only: its primary key and, being ready, {{outbox_ready}}; each index more would cost
 -- every enqueue. The other states have indexes of their own, so that a million delayed, dead or blocked events do not
 -- stand in the way of one that is ready:
---   timer:     scheduled, retrying and leased rows by the time at which something is to be done with them;
+--   timed:     scheduled, retrying and leased rows, each state by the time at which something is to be done with them;
 --   blocker:   rows that hold back later ones of their key;
 --   dead:      what waits for a person;
 --   published: what the cleaner removes.
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS {{outbox}} (
 ) {{storage}};
 
 CREATE INDEX IF NOT EXISTS {{outbox_ready}} ON {{outbox}} (sequence) WHERE state = 'ready';
-CREATE INDEX IF NOT EXISTS {{outbox_timer}} ON {{outbox}} (available_at, sequence) INCLUDE (state)
+CREATE INDEX IF NOT EXISTS {{outbox_timed}} ON {{outbox}} (state, available_at, sequence)
   WHERE state IN ('scheduled', 'retrying', 'leased');
 CREATE INDEX IF NOT EXISTS {{outbox_blocker}} ON {{outbox}} (key, sequence) INCLUDE (state)
   WHERE key IS NOT NULL AND state IN ('retrying', 'dead', 'held');
