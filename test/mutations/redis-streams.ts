@@ -80,7 +80,7 @@ export const mutations: Mutation[] = [
   {
     name: 'one undecodable entry takes its batch with it',
     file: 'src/brokers/redis-streams/session.ts',
-    find: '      this.#bad.push({ stream, entry: { id: entry, reason: errorSummary(error), attempts } })\n      return',
+    find: '      this.#bad.add(stream, { id: entry, reason: errorSummary(error), attempts })\n      return',
     replace: '      throw error',
     test: 'test/brokers/redis-streams/bad-input.test.ts',
     expects: 'undecodable',
@@ -365,7 +365,7 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a dead letter that is refused stops the group',
-    file: 'src/brokers/redis-streams/session.ts',
+    file: 'src/brokers/redis-streams/bad-entries.ts',
     find: 'if (!isRefusal(error)) throw error',
     replace: 'if (error !== undefined) throw error',
     test: 'test/brokers/redis-streams/dead-letters.test.ts',
@@ -375,8 +375,8 @@ export const mutations: Mutation[] = [
   {
     name: 'what waits for its dead letter is let lie, and another takes it over',
     file: 'src/brokers/redis-streams/session.ts',
-    find: 'for (const { stream, entry } of this.#bad) held.push(',
-    replace: 'for (const { stream, entry } of this.#bad.slice(0, 0)) held.push(',
+    find: 'for (const { stream, entry } of this.#bad.all) held.push(',
+    replace: 'for (const { stream, entry } of this.#bad.all.slice(0, 0)) held.push(',
     test: 'test/brokers/redis-streams/dead-letters.test.ts',
     expects: 'holds something else',
     needs,
@@ -466,9 +466,9 @@ export const mutations: Mutation[] = [
   },
   {
     name: 'a dead letter that one stream refuses keeps those of others from being written',
-    file: 'src/brokers/redis-streams/session.ts',
-    find: 'for (const bad of [...this.#bad]) {',
-    replace: 'for (const bad of this.#bad.slice(0, 1)) {',
+    file: 'src/brokers/redis-streams/bad-entries.ts',
+    find: 'for (const bad of [...this.#entries]) {',
+    replace: 'for (const bad of this.#entries.slice(0, 1)) {',
     test: 'test/brokers/redis-streams/dead-letters.test.ts',
     expects: 'of another is buried',
     needs,

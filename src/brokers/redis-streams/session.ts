@@ -1,12 +1,5 @@
 import { errorSummary, onAbort, type RawMessage, telemetry, Wakeup, WaybillError } from '../../core/index.ts'
-import {
-  isKind,
-  isServerTrouble,
-  isWrongServer,
-  type RedisConnection,
-  RedisError,
-  type RedisReply,
-} from '../../drivers/redis/redis.ts'
+import { isKind, isWrongServer, type RedisConnection, RedisError, type RedisReply } from '../../drivers/redis/redis.ts'
 import {
   crashReason,
   type Delivery,
@@ -17,6 +10,7 @@ import {
   type Settlement,
   takeFrom,
 } from '../../flow/index.ts'
+import { BadEntries } from './bad-entries.ts'
 import { EntryClaims, type Predecessor } from './claims.ts'
 import { sizeOf } from './encoding.ts'
 import {
@@ -29,9 +23,6 @@ import {
   type Stream,
 } from './member.ts'
 import { StreamReader } from './pull.ts'
-
-/** How often a dead letter that is refused is tried again, in milliseconds. */
-const LETTERS_EVERY = 1000
 
 /** An entry as a consumer group gave it. */
 export interface StreamDelivery extends Delivery {
@@ -69,10 +60,7 @@ export class StreamSession implements Session<StreamDelivery> {
   readonly #wakeup: Wakeup
   /** Ours, and not handed out yet. */
   #buffer: StreamDelivery[] = []
-  /** Ours, and nothing anybody could handle. */
-  #bad: { stream: Stream; entry: DeadEntry }[] = []
-  /** Streams for dead letters that refuse one, and when that is tried again. */
-  readonly #refused = new Map<string, number>()
+  readonly #bad: BadEntries
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
@@ -84,6 +72,7 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#wakeup = new Wakeup(settings.clock)
     this.#lease = new Lease(settings.clock, settings.idle)
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
+    this.#bad = new BadEntries(settings, this.#member)
     this.#claims = new EntryClaims(settings, this.#member, parts.predecessors, () => this.#swept())
     this.#reader = new StreamReader(settings, parts.reader, parts.consumer, {
       onEntry: (stream, id, fields) => this.#accept(stream, id, fields, 0),
@@ -114,7 +103,7 @@ export class StreamSession implements Session<StreamDelivery> {
   async #take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly StreamDelivery[]> {
     const until = this.#settings.clock.monotonic() + this.#settings.block
     while (!this.#over && !signal.aborted) {
-      await this.#guard(() => this.#deadLetter())
+      await this.#guard(() => this.#bad.bury())
       if (this.#buffer.length === 0 && this.#claims.nextAt <= this.#settings.clock.monotonic()) {
         // New entries are read meanwhile: whoever takes over much must not keep them waiting.
         const share = Math.ceil(count / 2)
@@ -172,7 +161,7 @@ export class StreamSession implements Session<StreamDelivery> {
     const asked = this.#lease.renewing()
     let taken = 0
     const held: { stream: Stream; entry: string; attempts: number }[] = [...deliveries, ...this.#buffer]
-    for (const { stream, entry } of this.#bad) held.push({ stream, entry: entry.id, attempts: entry.attempts })
+    for (const { stream, entry } of this.#bad.all) held.push({ stream, entry: entry.id, attempts: entry.attempts })
     for (const stream of this.#settings.streams) {
       const entries = held.filter((one) => one.stream === stream)
       if (entries.length > 0) taken += await this.#guard(() => this.#member.extend(stream, entries))
@@ -239,7 +228,7 @@ export class StreamSession implements Session<StreamDelivery> {
   #claimed({ stream, id, fields, count, abandoned }: ClaimedEntry): void {
     const attempts = count - 1
     if (abandoned && attempts >= this.#settings.maxCrashes) {
-      this.#bad.push({ stream, entry: { id, attempts, reason: crashReason(attempts) } })
+      this.#bad.add(stream, { id, attempts, reason: crashReason(attempts) })
     } else this.#accept(stream, id, fields, attempts)
   }
 
@@ -248,40 +237,10 @@ export class StreamSession implements Session<StreamDelivery> {
     try {
       message = this.#settings.decode(fields, entry)
     } catch (error) {
-      this.#bad.push({ stream, entry: { id: entry, reason: errorSummary(error), attempts } })
+      this.#bad.add(stream, { id: entry, reason: errorSummary(error), attempts })
       return
     }
     this.#buffer.push({ message, key: message.key, attempts, size: sizeOf(fields), stream, entry })
-  }
-
-  /** To the dead letters, each on its own account. One that is refused stays ours; the others go on meanwhile. */
-  async #deadLetter(): Promise<void> {
-    const now = this.#settings.clock.monotonic()
-    for (const bad of [...this.#bad]) {
-      const { stream, entry } = bad
-      const refusedUntil = this.#refused.get(stream.letters)
-      if (refusedUntil !== undefined && now < refusedUntil) continue
-      try {
-        await this.#member.settle(stream, [], [], [entry])
-      } catch (error) {
-        if (!isRefusal(error)) throw error
-        if (refusedUntil === undefined) this.#publishRefused(stream, error)
-        this.#refused.set(stream.letters, now + LETTERS_EVERY)
-        continue
-      }
-      this.#refused.delete(stream.letters)
-      this.#bad.splice(this.#bad.indexOf(bad), 1)
-      const { id, reason, attempts } = entry
-      // Its type could not be decoded.
-      const about = { type: '', id, reason, attempt: attempts + 1, tenant: undefined }
-      telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
-    }
-  }
-
-  #publishRefused({ letters }: Stream, error: RedisError): void {
-    const { where } = this.#settings
-    const message = `an entry that cannot be decoded stays pending, because its dead letter is refused; that is tried again every second: ${errorSummary(error)} (stream ${JSON.stringify(letters)})`
-    telemetry.warning.publish({ where, message })
   }
 
   async #swept(): Promise<void> {
@@ -330,12 +289,6 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#lost.abort(reason)
     this.#wakeup.wake()
   }
-}
-
-/** The server has answered, and it is neither its own trouble nor about the group: only this letter is not taken. */
-function isRefusal(error: unknown): error is RedisError {
-  if (!(error instanceof RedisError) || isServerTrouble(error) || isWrongServer(error)) return false
-  return !isKind(error, 'NOGROUP')
 }
 
 function afterOf(settlement: Settlement): number {
