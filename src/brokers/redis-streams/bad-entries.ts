@@ -1,6 +1,7 @@
 import { errorSummary, telemetry } from '../../core/index.ts'
 import { isKind, isServerTrouble, isWrongServer, RedisError } from '../../drivers/redis/redis.ts'
 import type { DeadEntry, GroupMember, GroupSettings, Stream } from './member.ts'
+import type { RefusedStreams } from './refused-streams.ts'
 
 /** How often a dead letter that is refused is tried again, in milliseconds. */
 const LETTERS_EVERY = 1000
@@ -35,10 +36,11 @@ export class BadEntries {
     this.#entries.push({ stream, entry })
   }
 
-  async bury(): Promise<void> {
+  async bury(leftOut: RefusedStreams): Promise<void> {
     const now = this.#settings.clock.monotonic()
     for (const bad of [...this.#entries]) {
       const { stream, entry } = bad
+      if (leftOut.has(stream)) continue
       const refusedUntil = this.#refused.get(stream.letters)
       if (refusedUntil !== undefined && now < refusedUntil) continue
       try {

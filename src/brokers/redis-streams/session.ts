@@ -23,6 +23,7 @@ import {
   type Stream,
 } from './member.ts'
 import { StreamReader } from './pull.ts'
+import { isAboutKey, RefusedStreams } from './refused-streams.ts'
 
 /** An entry as a consumer group gave it. */
 export interface StreamDelivery extends Delivery {
@@ -39,6 +40,10 @@ export interface SessionParts {
   /** The reader's number, to end its waiting. */
   readonly readerId: string | undefined
   readonly predecessors: readonly Predecessor[]
+  /** Streams that were refused when it was opened, and why. */
+  readonly refused: ReadonlyMap<Stream, unknown>
+  /** Sees to it that there is a group; rejects when the stream cannot be read. */
+  readonly prepare: (stream: Stream) => Promise<void>
   /** Called at the end, when entries may be left in this consumer's name. */
   readonly onAbandon: (consumer: string) => void
   /** Called now and then with how far the group is. */
@@ -54,6 +59,7 @@ export class StreamSession implements Session<StreamDelivery> {
   readonly #settings: GroupSettings
   readonly #parts: SessionParts
   readonly #member: GroupMember
+  readonly #refused: RefusedStreams
   readonly #claims: EntryClaims
   readonly #reader: StreamReader
   readonly #lost = new AbortController()
@@ -73,8 +79,13 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#lease = new Lease(settings.clock, settings.idle)
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
     this.#bad = new BadEntries(settings, this.#member)
-    this.#claims = new EntryClaims(settings, this.#member, parts.predecessors, () => this.#swept())
-    this.#reader = new StreamReader(settings, parts.reader, parts.consumer, {
+    this.#refused = new RefusedStreams(settings, this.#member, {
+      prepare: parts.prepare,
+      onBack: (stream, given) => this.#expect(stream, given),
+    })
+    for (const [stream, error] of parts.refused) this.#refused.add(stream, error)
+    this.#claims = new EntryClaims(settings, this.#member, this.#refused, parts.predecessors, () => this.#swept())
+    this.#reader = new StreamReader(settings, this.#refused, parts.reader, parts.consumer, {
       onEntry: (stream, id, fields) => this.#accept(stream, id, fields, 0),
       onRead: (asked, error) => this.#read(asked, error),
     })
@@ -103,7 +114,8 @@ export class StreamSession implements Session<StreamDelivery> {
   async #take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly StreamDelivery[]> {
     const until = this.#settings.clock.monotonic() + this.#settings.block
     while (!this.#over && !signal.aborted) {
-      await this.#guard(() => this.#bad.bury())
+      await this.#guard(() => this.#refused.look())
+      await this.#guard(() => this.#bad.bury(this.#refused))
       if (this.#buffer.length === 0 && this.#claims.nextAt <= this.#settings.clock.monotonic()) {
         // New entries are read meanwhile: whoever takes over much must not keep them waiting.
         const share = Math.ceil(count / 2)
@@ -116,7 +128,8 @@ export class StreamSession implements Session<StreamDelivery> {
       await this.#pause(until, signal)
       const trouble = this.#trouble
       this.#trouble = undefined
-      if (trouble !== undefined && !this.#over) throw trouble
+      // Before it is thrown: it may be about one stream, and the next take goes without that.
+      if (trouble !== undefined && !this.#over) await this.#guard(() => Promise.reject(trouble))
     }
     return []
   }
@@ -134,7 +147,7 @@ export class StreamSession implements Session<StreamDelivery> {
   async settle(batch: readonly Settled<StreamDelivery>[]): Promise<number> {
     if (this.#over) return batch.length
     let stale = 0
-    for (const stream of this.#settings.streams) stale += await this.#guard(() => this.#settleIn(stream, batch))
+    for (const stream of this.#settings.streams) stale += await this.#settleIn(stream, batch)
     return stale
   }
 
@@ -149,11 +162,20 @@ export class StreamSession implements Session<StreamDelivery> {
       else if (settlement.kind === 'dead') dead.push({ id, reason: settlement.reason, attempts: attempts + 1 })
       else back.push({ id, after: afterOf(settlement), count: attempts + 1 + (isCharged(settlement) ? 1 : 0) })
     }
-    if (done.length + back.length + dead.length === 0) return 0
-    const stale = await this.#member.settle(stream, done, back, dead)
-    for (const given of back) this.#claims.expect(stream, given)
-    if (back.length > 0) this.#wakeup.wake()
-    return stale
+    const count = done.length + back.length + dead.length
+    if (count === 0) return 0
+    const stale = await this.#in(stream, () => this.#member.settle(stream, done, back, dead))
+    if (stale !== undefined) this.#expect(stream, back)
+    else {
+      const again = dead.map(({ id, attempts }) => ({ id, after: 0, count: attempts }))
+      this.#refused.owe(stream, done, [...back, ...again])
+    }
+    return stale ?? count
+  }
+
+  #expect(stream: Stream, given: readonly GivenBack[]): void {
+    for (const one of given) this.#claims.expect(stream, one)
+    if (given.length > 0) this.#wakeup.wake()
   }
 
   async extend(deliveries: readonly StreamDelivery[]): Promise<void> {
@@ -164,7 +186,7 @@ export class StreamSession implements Session<StreamDelivery> {
     for (const { stream, entry } of this.#bad.all) held.push({ stream, entry: entry.id, attempts: entry.attempts })
     for (const stream of this.#settings.streams) {
       const entries = held.filter((one) => one.stream === stream)
-      if (entries.length > 0) taken += await this.#guard(() => this.#member.extend(stream, entries))
+      if (entries.length > 0) taken += (await this.#in(stream, () => this.#member.extend(stream, entries))) ?? 0
     }
     // They may have all of it: what has not gone out must not go out beside them.
     if (!live && taken > 0)
@@ -185,7 +207,11 @@ export class StreamSession implements Session<StreamDelivery> {
         if (readerId !== undefined) await writer.command(['client', 'unblock', readerId])
         await this.#reader.reading
       }
-      for (const stream of this.#settings.streams) await this.#member.leave(stream)
+      const failures: unknown[] = []
+      // One that is refused must not keep what is of the others.
+      for (const stream of this.#settings.streams)
+        await this.#member.leave(stream).catch((error: unknown) => failures.push(error))
+      if (failures.length > 0) throw failures[0]
     } catch (error) {
       onAbandon(consumer)
       if (!this.#lost.signal.aborted && !isKind(error, 'NOGROUP')) throw error
@@ -199,7 +225,9 @@ export class StreamSession implements Session<StreamDelivery> {
   }
 
   #read(asked: number, error: unknown): void {
-    if (error !== undefined) {
+    // The key it waited for was deleted or overwritten while it waited: the next read says which.
+    const ended = isKind(error, 'UNBLOCKED') && !isWrongServer(error)
+    if (error !== undefined && !ended) {
       this.#judge(error)
       this.#loseUnlessAnswered(error)
       this.#trouble = error
@@ -244,7 +272,7 @@ export class StreamSession implements Session<StreamDelivery> {
   }
 
   async #swept(): Promise<void> {
-    for (const stream of this.#settings.streams) this.#parts.onPosition(stream, await this.#member.position(stream))
+    for (const stream of this.#refused.others) this.#parts.onPosition(stream, await this.#member.position(stream))
   }
 
   /** Until something changed, the next claim is due, `until` or `signal`. */
@@ -258,14 +286,26 @@ export class StreamSession implements Session<StreamDelivery> {
       return await work()
     } catch (error) {
       this.#judge(error)
+      if (isAboutKey(error)) await this.#refused.find()
       throw error
+    }
+  }
+
+  /** `undefined`: the stream is refused, and others are not. */
+  async #in<T>(stream: Stream, work: () => Promise<T>): Promise<T | undefined> {
+    if (this.#refused.has(stream)) return undefined
+    try {
+      return await this.#guard(work)
+    } catch (error) {
+      if (!this.#refused.has(stream)) throw error
+      return undefined
     }
   }
 
   /** Some errors mean that nothing can be settled any more. */
   #judge(error: unknown): void {
     if (isWrongServer(error)) this.#lose(error)
-    else if (isKind(error, 'NOGROUP') || isKind(error, 'UNBLOCKED')) {
+    else if (isKind(error, 'NOGROUP')) {
       const { where, group, streams, start } = this.#settings
       const message =
         `group ${group}, or its stream, was deleted or has moved (${streams.map(({ key }) => key).join(', ')}). If it is gone it is ` +
