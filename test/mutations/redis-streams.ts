@@ -521,8 +521,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a session that ends keeps what it has behind a refused stream',
     file: 'src/brokers/redis-streams/session.ts',
-    find: 'await this.#member.leave(stream).catch((error: unknown) => failures.push(error))',
-    replace: 'await this.#member.leave(stream)',
+    find: 'await this.#member.leave(stream).catch((error: unknown) => {',
+    replace: 'await this.#member.leave(stream).catch((error: unknown) => {\n          throw error',
     test: 'test/brokers/redis-streams/refused-streams.test.ts',
     expects: 'gives back what it has of the other',
     needs,
@@ -539,8 +539,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a read whose key is overwritten while it waits costs the session',
     file: 'src/brokers/redis-streams/session.ts',
-    find: "const ended = isKind(error, 'UNBLOCKED') && !isWrongServer(error)",
-    replace: 'const ended = false',
+    find: "else if (isKind(error, 'NOGROUP')) {",
+    replace: "else if (isKind(error, 'NOGROUP') || isKind(error, 'UNBLOCKED')) {",
     test: 'test/brokers/redis-streams/refused-streams.test.ts',
     expects: 'the other is read on',
     needs,

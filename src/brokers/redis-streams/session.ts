@@ -208,9 +208,12 @@ export class StreamSession implements Session<StreamDelivery> {
         await this.#reader.reading
       }
       const failures: unknown[] = []
-      // One that is refused must not keep what is of the others.
+      // One that is refused must not keep what is of the others. If it was left out that is known.
       for (const stream of this.#settings.streams)
-        await this.#member.leave(stream).catch((error: unknown) => failures.push(error))
+        await this.#member.leave(stream).catch((error: unknown) => {
+          if (!this.#refused.has(stream)) failures.push(error)
+          else onAbandon(consumer)
+        })
       if (failures.length > 0) throw failures[0]
     } catch (error) {
       onAbandon(consumer)
@@ -225,9 +228,7 @@ export class StreamSession implements Session<StreamDelivery> {
   }
 
   #read(asked: number, error: unknown): void {
-    // The key it waited for was deleted or overwritten while it waited: the next read says which.
-    const ended = isKind(error, 'UNBLOCKED') && !isWrongServer(error)
-    if (error !== undefined && !ended) {
+    if (error !== undefined) {
       this.#judge(error)
       this.#loseUnlessAnswered(error)
       this.#trouble = error
@@ -305,6 +306,7 @@ export class StreamSession implements Session<StreamDelivery> {
   /** Some errors mean that nothing can be settled any more. */
   #judge(error: unknown): void {
     if (isWrongServer(error)) this.#lose(error)
+    // Not by UNBLOCKED: whether the key that a read waited for was deleted or overwritten shows in the next read.
     else if (isKind(error, 'NOGROUP')) {
       const { where, group, streams, start } = this.#settings
       const message =

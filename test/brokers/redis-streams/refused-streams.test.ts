@@ -1,6 +1,10 @@
 import type { Redis } from 'ioredis'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { redisStreams, type StreamsSourceOptions } from '../../../src/brokers/redis-streams/index.ts'
+import {
+  redisStreams,
+  type StreamsSource,
+  type StreamsSourceOptions,
+} from '../../../src/brokers/redis-streams/index.ts'
 import { type Delivery, DONE, Flow } from '../../../src/flow/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
@@ -24,13 +28,16 @@ for (const server of ['redis', 'redis6'] as const) {
       url.password = 'pw'
       const [mine, theirs] = [url.href, service(server).url].map((one) => redisStreams({ client: ioredis(one) }))
       const publisher = theirs!.publisher()
-      const source = mine!.source({ stream: [orders, payments], group: 'g', block: 20, ...more })
+      const [source, another] = [1, 2].map(() =>
+        mine!.source({ stream: [orders, payments], group: 'g', block: 20, ...more }),
+      ) as [StreamsSource, StreamsSource]
       const seen: string[] = []
       const attempts = new Set<number>()
       return {
         orders,
         payments,
         source,
+        another,
         seen,
         attempts,
         publish: (type: string, ...ids: string[]) =>
@@ -148,16 +155,21 @@ for (const server of ['redis', 'redis6'] as const) {
       })
 
       test(`${what}: a session that ends gives back what it has of the other`, async () => {
-        const { orders, payments, source, publish, refuse, mend, close } = await setup()
+        const { orders, payments, source, another, publish, refuse, mend, close } = await setup()
         for (const type of [orders, payments]) await publish(type, `of ${type}`)
         const first = await source.open()
         await receive(first, 2)
         await refuse[what]()
         await expect(first.close()).rejects.toThrow(/WRONGTYPE|NOPERM/)
-        const second = await source.open()
-        const [payment] = await receive(second, 1)
+        // As another process: it knows of nobody's end.
+        const other = await another.open()
+        const [payment] = await receive(other, 1)
         expect(payment).toMatchObject({ attempts: 0, message: { id: `of ${payments}` } })
-        expect(await second.settle([[payment!, DONE]])).toBe(0)
+        expect(await other.settle([[payment!, DONE]])).toBe(0)
+        await other.close()
+        // The first knows what it had to leave behind, also when it is opened before that can be taken.
+        const second = await source.open()
+        expect(await second.take({ count: 1, bytes: 1e6 }, NEVER)).toEqual([])
         await mend()
         // One that was overwritten is gone.
         if (what === 'overwritten with another type') await publish(orders, `of ${orders}`)
