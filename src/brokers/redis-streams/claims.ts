@@ -2,6 +2,7 @@ import { telemetry } from '../../core/index.ts'
 import type { Demand } from '../../flow/index.ts'
 import { sizeOf } from './encoding.ts'
 import { type ClaimedEntry, type GivenBack, type GroupMember, type GroupSettings, PAGE, type Stream } from './member.ts'
+import type { RefusedStreams } from './refused-streams.ts'
 import { RETURNED } from './scripts.ts'
 
 /** How often to look for what other sessions gave back. What this one gave back it knows by itself. */
@@ -38,6 +39,7 @@ export interface Predecessor {
 export class EntryClaims {
   readonly #settings: GroupSettings
   readonly #member: GroupMember
+  readonly #refused: RefusedStreams
   readonly #sweeps: Sweep[]
   /** Soonest last. */
   #dues: Due[] = []
@@ -49,11 +51,13 @@ export class EntryClaims {
   constructor(
     settings: GroupSettings,
     member: GroupMember,
+    refused: RefusedStreams,
     predecessors: readonly Predecessor[],
     onSwept: () => Promise<void>,
   ) {
     this.#settings = settings
     this.#member = member
+    this.#refused = refused
     const { every, idle } = settings
     this.#sweeps = [
       ...predecessors.map(({ consumer, charge, onEnd }) => {
@@ -61,10 +65,10 @@ export class EntryClaims {
           await this.#retire(0, consumer)
           onEnd?.()
         }
-        return new Sweep(settings, member, { owner: consumer, idle: 0, charge, onEnd: end })
+        return new Sweep(settings, member, refused, { owner: consumer, idle: 0, charge, onEnd: end })
       }),
-      new Sweep(settings, member, { owner: RETURNED, idle: 0, charge: 0, every: LOOK_EVERY }),
-      new Sweep(settings, member, {
+      new Sweep(settings, member, refused, { owner: RETURNED, idle: 0, charge: 0, every: LOOK_EVERY }),
+      new Sweep(settings, member, refused, {
         owner: '',
         idle,
         charge: 1,
@@ -111,7 +115,7 @@ export class EntryClaims {
     const due: Due[] = []
     while (due.length < Math.min(room.count, PAGE) && (this.#dues.at(-1)?.at ?? now + 1) <= now)
       due.push(this.#dues.pop()!)
-    for (const stream of this.#settings.streams) {
+    for (const stream of this.#refused.others) {
       const ids = due.filter((one) => one.stream === stream)
       if (ids.length === 0) continue
       // Whoever else has one of them by now is working on it.
@@ -126,7 +130,7 @@ export class EntryClaims {
   }
 
   async #retire(idle: number, only?: string): Promise<void> {
-    for (const stream of this.#settings.streams) await this.#member.retire(stream, idle, only)
+    for (const stream of this.#refused.others) await this.#member.retire(stream, idle, only)
   }
 }
 
@@ -177,12 +181,16 @@ export class Sweep {
   readonly #options: SweepOptions
   readonly #settings: GroupSettings
   readonly #member: GroupMember
+  readonly #refused: RefusedStreams
   #stream = 0
   #start = '-'
+  /** It has passed over a stream that is refused. */
+  #leftOut = false
 
-  constructor(settings: GroupSettings, member: GroupMember, options: SweepOptions) {
+  constructor(settings: GroupSettings, member: GroupMember, refused: RefusedStreams, options: SweepOptions) {
     this.#settings = settings
     this.#member = member
+    this.#refused = refused
     this.#options = options
   }
 
@@ -192,9 +200,19 @@ export class Sweep {
       const stream = this.#settings.streams[this.#stream]
       if (stream === undefined) {
         this.#stream = 0
-        await onEnd?.()
-        this.at = every === undefined ? Number.POSITIVE_INFINITY : this.#settings.clock.monotonic() + every
+        // Where there is only one it goes on until it has been through all of them.
+        const unfinished = this.#leftOut && every === undefined
+        this.#leftOut = false
+        if (!unfinished) await onEnd?.()
+        const pause = unfinished ? LOOK_EVERY : (every ?? Number.POSITIVE_INFINITY)
+        this.at = this.#settings.clock.monotonic() + pause
         break
+      }
+      if (this.#refused.has(stream)) {
+        this.#leftOut = true
+        this.#start = '-'
+        this.#stream++
+        continue
       }
       const rest = { owner, idle, charge, limit: room.count, bytes: room.bytes, start: this.#start }
       const { following, claimed, lost } = await this.#member.claim(stream, rest)

@@ -1,5 +1,6 @@
 import { listOf, type RedisConnection, type RedisReply, textOf } from '../../drivers/redis/redis.ts'
 import type { GroupSettings, Stream } from './member.ts'
+import type { RefusedStreams } from './refused-streams.ts'
 
 export interface ReaderEvents {
   /** A new entry, ours from now on. */
@@ -14,6 +15,7 @@ export interface ReaderEvents {
  */
 export class StreamReader {
   readonly #settings: GroupSettings
+  readonly #refused: RefusedStreams
   readonly #connection: RedisConnection
   readonly #consumer: string
   readonly #events: ReaderEvents
@@ -22,8 +24,15 @@ export class StreamReader {
   #wanted = 1
   #stopped = false
 
-  constructor(settings: GroupSettings, connection: RedisConnection, consumer: string, events: ReaderEvents) {
+  constructor(
+    settings: GroupSettings,
+    refused: RefusedStreams,
+    connection: RedisConnection,
+    consumer: string,
+    events: ReaderEvents,
+  ) {
     this.#settings = settings
+    this.#refused = refused
     this.#connection = connection
     this.#consumer = consumer
     this.#events = events
@@ -62,7 +71,8 @@ export class StreamReader {
   }
 
   async #read(count: number): Promise<void> {
-    const { group, block, streams, timeout } = this.#settings
+    const { group, block, timeout } = this.#settings
+    const streams = this.#refused.others
     const keys = streams.map(({ key }) => key)
     const args = ['xreadgroup', 'GROUP', group, this.#consumer, 'COUNT', String(count), 'BLOCK', String(block)]
     const command = [...args, 'STREAMS', ...keys, ...keys.map(() => '>')]

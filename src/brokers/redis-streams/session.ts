@@ -1,12 +1,5 @@
 import { errorSummary, onAbort, type RawMessage, telemetry, Wakeup, WaybillError } from '../../core/index.ts'
-import {
-  isKind,
-  isServerTrouble,
-  isWrongServer,
-  type RedisConnection,
-  RedisError,
-  type RedisReply,
-} from '../../drivers/redis/redis.ts'
+import { isKind, isWrongServer, type RedisConnection, RedisError, type RedisReply } from '../../drivers/redis/redis.ts'
 import {
   crashReason,
   type Delivery,
@@ -17,6 +10,7 @@ import {
   type Settlement,
   takeFrom,
 } from '../../flow/index.ts'
+import { BadEntries } from './bad-entries.ts'
 import { EntryClaims, type Predecessor } from './claims.ts'
 import { sizeOf } from './encoding.ts'
 import {
@@ -29,9 +23,7 @@ import {
   type Stream,
 } from './member.ts'
 import { StreamReader } from './pull.ts'
-
-/** How often a dead letter that is refused is tried again, in milliseconds. */
-const LETTERS_EVERY = 1000
+import { isAboutKey, RefusedStreams } from './refused-streams.ts'
 
 /** An entry as a consumer group gave it. */
 export interface StreamDelivery extends Delivery {
@@ -48,6 +40,10 @@ export interface SessionParts {
   /** The reader's number, to end its waiting. */
   readonly readerId: string | undefined
   readonly predecessors: readonly Predecessor[]
+  /** Streams that were refused when it was opened, and why. */
+  readonly refused: ReadonlyMap<Stream, unknown>
+  /** Sees to it that there is a group; rejects when the stream cannot be read. */
+  readonly prepare: (stream: Stream) => Promise<void>
   /** Called at the end, when entries may be left in this consumer's name. */
   readonly onAbandon: (consumer: string) => void
   /** Called now and then with how far the group is. */
@@ -63,16 +59,14 @@ export class StreamSession implements Session<StreamDelivery> {
   readonly #settings: GroupSettings
   readonly #parts: SessionParts
   readonly #member: GroupMember
+  readonly #refused: RefusedStreams
   readonly #claims: EntryClaims
   readonly #reader: StreamReader
   readonly #lost = new AbortController()
   readonly #wakeup: Wakeup
   /** Ours, and not handed out yet. */
   #buffer: StreamDelivery[] = []
-  /** Ours, and nothing anybody could handle. */
-  #bad: { stream: Stream; entry: DeadEntry }[] = []
-  /** Streams for dead letters that refuse one, and when that is tried again. */
-  readonly #refused = new Map<string, number>()
+  readonly #bad: BadEntries
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
@@ -84,8 +78,14 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#wakeup = new Wakeup(settings.clock)
     this.#lease = new Lease(settings.clock, settings.idle)
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
-    this.#claims = new EntryClaims(settings, this.#member, parts.predecessors, () => this.#swept())
-    this.#reader = new StreamReader(settings, parts.reader, parts.consumer, {
+    this.#bad = new BadEntries(settings, this.#member)
+    this.#refused = new RefusedStreams(settings, this.#member, {
+      prepare: parts.prepare,
+      onBack: (stream, given) => this.#expect(stream, given),
+    })
+    for (const [stream, error] of parts.refused) this.#refused.add(stream, error)
+    this.#claims = new EntryClaims(settings, this.#member, this.#refused, parts.predecessors, () => this.#swept())
+    this.#reader = new StreamReader(settings, this.#refused, parts.reader, parts.consumer, {
       onEntry: (stream, id, fields) => this.#accept(stream, id, fields, 0),
       onRead: (asked, error) => this.#read(asked, error),
     })
@@ -114,7 +114,8 @@ export class StreamSession implements Session<StreamDelivery> {
   async #take({ count, bytes }: Demand, signal: AbortSignal): Promise<readonly StreamDelivery[]> {
     const until = this.#settings.clock.monotonic() + this.#settings.block
     while (!this.#over && !signal.aborted) {
-      await this.#guard(() => this.#deadLetter())
+      await this.#guard(() => this.#refused.look())
+      await this.#guard(() => this.#bad.bury(this.#refused))
       if (this.#buffer.length === 0 && this.#claims.nextAt <= this.#settings.clock.monotonic()) {
         // New entries are read meanwhile: whoever takes over much must not keep them waiting.
         const share = Math.ceil(count / 2)
@@ -127,7 +128,8 @@ export class StreamSession implements Session<StreamDelivery> {
       await this.#pause(until, signal)
       const trouble = this.#trouble
       this.#trouble = undefined
-      if (trouble !== undefined && !this.#over) throw trouble
+      // Before it is thrown: it may be about one stream, and the next take goes without that.
+      if (trouble !== undefined && !this.#over) await this.#guard(() => Promise.reject(trouble))
     }
     return []
   }
@@ -145,7 +147,7 @@ export class StreamSession implements Session<StreamDelivery> {
   async settle(batch: readonly Settled<StreamDelivery>[]): Promise<number> {
     if (this.#over) return batch.length
     let stale = 0
-    for (const stream of this.#settings.streams) stale += await this.#guard(() => this.#settleIn(stream, batch))
+    for (const stream of this.#settings.streams) stale += await this.#settleIn(stream, batch)
     return stale
   }
 
@@ -160,11 +162,20 @@ export class StreamSession implements Session<StreamDelivery> {
       else if (settlement.kind === 'dead') dead.push({ id, reason: settlement.reason, attempts: attempts + 1 })
       else back.push({ id, after: afterOf(settlement), count: attempts + 1 + (isCharged(settlement) ? 1 : 0) })
     }
-    if (done.length + back.length + dead.length === 0) return 0
-    const stale = await this.#member.settle(stream, done, back, dead)
-    for (const given of back) this.#claims.expect(stream, given)
-    if (back.length > 0) this.#wakeup.wake()
-    return stale
+    const count = done.length + back.length + dead.length
+    if (count === 0) return 0
+    const stale = await this.#in(stream, () => this.#member.settle(stream, done, back, dead))
+    if (stale !== undefined) this.#expect(stream, back)
+    else {
+      const again = dead.map(({ id, attempts }) => ({ id, after: 0, count: attempts }))
+      this.#refused.owe(stream, done, [...back, ...again])
+    }
+    return stale ?? count
+  }
+
+  #expect(stream: Stream, given: readonly GivenBack[]): void {
+    for (const one of given) this.#claims.expect(stream, one)
+    if (given.length > 0) this.#wakeup.wake()
   }
 
   async extend(deliveries: readonly StreamDelivery[]): Promise<void> {
@@ -172,10 +183,10 @@ export class StreamSession implements Session<StreamDelivery> {
     const asked = this.#lease.renewing()
     let taken = 0
     const held: { stream: Stream; entry: string; attempts: number }[] = [...deliveries, ...this.#buffer]
-    for (const { stream, entry } of this.#bad) held.push({ stream, entry: entry.id, attempts: entry.attempts })
+    for (const { stream, entry } of this.#bad.all) held.push({ stream, entry: entry.id, attempts: entry.attempts })
     for (const stream of this.#settings.streams) {
       const entries = held.filter((one) => one.stream === stream)
-      if (entries.length > 0) taken += await this.#guard(() => this.#member.extend(stream, entries))
+      if (entries.length > 0) taken += (await this.#in(stream, () => this.#member.extend(stream, entries))) ?? 0
     }
     // They may have all of it: what has not gone out must not go out beside them.
     if (!live && taken > 0)
@@ -196,7 +207,14 @@ export class StreamSession implements Session<StreamDelivery> {
         if (readerId !== undefined) await writer.command(['client', 'unblock', readerId])
         await this.#reader.reading
       }
-      for (const stream of this.#settings.streams) await this.#member.leave(stream)
+      const failures: unknown[] = []
+      // One that is refused must not keep what is of the others. If it was left out that is known.
+      for (const stream of this.#settings.streams)
+        await this.#member.leave(stream).catch((error: unknown) => {
+          if (!this.#refused.has(stream)) failures.push(error)
+          else onAbandon(consumer)
+        })
+      if (failures.length > 0) throw failures[0]
     } catch (error) {
       onAbandon(consumer)
       if (!this.#lost.signal.aborted && !isKind(error, 'NOGROUP')) throw error
@@ -239,7 +257,7 @@ export class StreamSession implements Session<StreamDelivery> {
   #claimed({ stream, id, fields, count, abandoned }: ClaimedEntry): void {
     const attempts = count - 1
     if (abandoned && attempts >= this.#settings.maxCrashes) {
-      this.#bad.push({ stream, entry: { id, attempts, reason: crashReason(attempts) } })
+      this.#bad.add(stream, { id, attempts, reason: crashReason(attempts) })
     } else this.#accept(stream, id, fields, attempts)
   }
 
@@ -248,44 +266,14 @@ export class StreamSession implements Session<StreamDelivery> {
     try {
       message = this.#settings.decode(fields, entry)
     } catch (error) {
-      this.#bad.push({ stream, entry: { id: entry, reason: errorSummary(error), attempts } })
+      this.#bad.add(stream, { id: entry, reason: errorSummary(error), attempts })
       return
     }
     this.#buffer.push({ message, key: message.key, attempts, size: sizeOf(fields), stream, entry })
   }
 
-  /** To the dead letters, each on its own account. One that is refused stays ours; the others go on meanwhile. */
-  async #deadLetter(): Promise<void> {
-    const now = this.#settings.clock.monotonic()
-    for (const bad of [...this.#bad]) {
-      const { stream, entry } = bad
-      const refusedUntil = this.#refused.get(stream.letters)
-      if (refusedUntil !== undefined && now < refusedUntil) continue
-      try {
-        await this.#member.settle(stream, [], [], [entry])
-      } catch (error) {
-        if (!isRefusal(error)) throw error
-        if (refusedUntil === undefined) this.#publishRefused(stream, error)
-        this.#refused.set(stream.letters, now + LETTERS_EVERY)
-        continue
-      }
-      this.#refused.delete(stream.letters)
-      this.#bad.splice(this.#bad.indexOf(bad), 1)
-      const { id, reason, attempts } = entry
-      // Its type could not be decoded.
-      const about = { type: '', id, reason, attempt: attempts + 1, tenant: undefined }
-      telemetry['message.dead'].publish({ flow: this.#settings.where, ...about })
-    }
-  }
-
-  #publishRefused({ letters }: Stream, error: RedisError): void {
-    const { where } = this.#settings
-    const message = `an entry that cannot be decoded stays pending, because its dead letter is refused; that is tried again every second: ${errorSummary(error)} (stream ${JSON.stringify(letters)})`
-    telemetry.warning.publish({ where, message })
-  }
-
   async #swept(): Promise<void> {
-    for (const stream of this.#settings.streams) this.#parts.onPosition(stream, await this.#member.position(stream))
+    for (const stream of this.#refused.others) this.#parts.onPosition(stream, await this.#member.position(stream))
   }
 
   /** Until something changed, the next claim is due, `until` or `signal`. */
@@ -299,14 +287,27 @@ export class StreamSession implements Session<StreamDelivery> {
       return await work()
     } catch (error) {
       this.#judge(error)
+      if (isAboutKey(error)) await this.#refused.find()
       throw error
+    }
+  }
+
+  /** `undefined`: the stream is refused, and others are not. */
+  async #in<T>(stream: Stream, work: () => Promise<T>): Promise<T | undefined> {
+    if (this.#refused.has(stream)) return undefined
+    try {
+      return await this.#guard(work)
+    } catch (error) {
+      if (!this.#refused.has(stream)) throw error
+      return undefined
     }
   }
 
   /** Some errors mean that nothing can be settled any more. */
   #judge(error: unknown): void {
     if (isWrongServer(error)) this.#lose(error)
-    else if (isKind(error, 'NOGROUP') || isKind(error, 'UNBLOCKED')) {
+    // Not by UNBLOCKED: whether the key that a read waited for was deleted or overwritten shows in the next read.
+    else if (isKind(error, 'NOGROUP')) {
       const { where, group, streams, start } = this.#settings
       const message =
         `group ${group}, or its stream, was deleted or has moved (${streams.map(({ key }) => key).join(', ')}). If it is gone it is ` +
@@ -330,12 +331,6 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#lost.abort(reason)
     this.#wakeup.wake()
   }
-}
-
-/** The server has answered, and it is neither its own trouble nor about the group: only this letter is not taken. */
-function isRefusal(error: unknown): error is RedisError {
-  if (!(error instanceof RedisError) || isServerTrouble(error) || isWrongServer(error)) return false
-  return !isKind(error, 'NOGROUP')
 }
 
 function afterOf(settlement: Settlement): number {

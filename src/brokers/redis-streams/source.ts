@@ -29,6 +29,7 @@ import {
   type StreamDeadLetter,
 } from './dead-letters.ts'
 import { type GroupPosition, type GroupSettings, positionOf, type Stream } from './member.ts'
+import { isRefusal } from './refused-streams.ts'
 import { DUE, RETURNED, scripts } from './scripts.ts'
 import { type StreamDelivery, StreamSession } from './session.ts'
 import { DURABILITY_TEXTS } from './setup.ts'
@@ -96,14 +97,15 @@ export class StreamsSource implements Source<StreamDelivery> {
     let reader: RedisConnection | undefined
     try {
       await this.#checkOnce(writer)
-      await this.#createGroups(writer)
+      const refused = await this.#prepareAll(writer)
       reader = await this.#connect()
       const readerId = this.#client.cluster ? undefined : textOf(await reader.command(['client', 'id']))
       const consumer = `${this.#stableName ?? `${hostname()}-${process.pid}`}:${randomBytes(6).toString('hex')}`
-      const predecessors = await this.#predecessors(writer)
+      const predecessors = await this.#predecessors(writer, refused)
       const onAbandon = (name: string) => this.#abandoned.add(name)
       const onPosition = (stream: Stream, position: GroupPosition) => this.#note(stream, position)
-      const parts = { reader, writer, consumer, readerId, predecessors, onAbandon, onPosition }
+      const prepare = (stream: Stream) => this.#prepare(stream, writer)
+      const parts = { reader, writer, consumer, readerId, predecessors, refused, prepare, onAbandon, onPosition }
       return new StreamSession(this.#settings, parts)
     } catch (error) {
       await Promise.all([writer.close(), reader?.close()])
@@ -163,23 +165,37 @@ export class StreamsSource implements Source<StreamDelivery> {
     }
   }
 
-  async #createGroups(redis: RedisConnection): Promise<void> {
-    const { group, streams } = this.#settings
+  /** Returns what is refused and why: the others are read meanwhile, if there are any. */
+  async #prepareAll(redis: RedisConnection): Promise<Map<Stream, unknown>> {
+    const { streams } = this.#settings
+    const refused = new Map<Stream, unknown>()
     for (const stream of streams) {
-      const { key } = stream
       try {
-        const found = await this.#positionIn(key, redis)
-        const position = { ...found, settled: found.settled ?? this.#startIn(stream, found.last) }
-        // One that is there is not made again: a server without memory would refuse that too.
-        if (found.settled === undefined)
-          await redis.command(['xgroup', 'CREATE', key, group, position.settled, 'MKSTREAM'])
-        this.#note(stream, position)
+        await this.#prepare(stream, redis)
       } catch (error) {
-        if (isKind(error, 'BUSYGROUP')) continue
-        if (isUnknownCommand(error))
-          throw unsupported(this.#settings.where, DURABILITY_TEXTS, 'a server without streams')
-        throw error
+        if (!isRefusal(error)) throw error
+        refused.set(stream, error)
       }
+    }
+    for (const error of refused.values()) if (refused.size === streams.length) throw error
+    return refused
+  }
+
+  /** Sees to it that there is a group. */
+  async #prepare(stream: Stream, redis: RedisConnection): Promise<void> {
+    const { key } = stream
+    const { group, where } = this.#settings
+    try {
+      const found = await this.#positionIn(key, redis)
+      const position = { ...found, settled: found.settled ?? this.#startIn(stream, found.last) }
+      // One that is there is not made again: a server without memory would refuse that too.
+      if (found.settled === undefined)
+        await redis.command(['xgroup', 'CREATE', key, group, position.settled, 'MKSTREAM'])
+      this.#note(stream, position)
+    } catch (error) {
+      if (isKind(error, 'BUSYGROUP')) return
+      if (isUnknownCommand(error)) throw unsupported(where, DURABILITY_TEXTS, 'a server without streams')
+      throw error
     }
   }
 
@@ -221,7 +237,7 @@ export class StreamsSource implements Source<StreamDelivery> {
   }
 
   /** Whoever left something that this session may have at once. */
-  async #predecessors(redis: RedisConnection): Promise<Predecessor[]> {
+  async #predecessors(redis: RedisConnection, refused: ReadonlyMap<Stream, unknown>): Promise<Predecessor[]> {
     const found: Predecessor[] = [...this.#abandoned].map((consumer) => ({
       consumer,
       charge: 0,
@@ -229,8 +245,9 @@ export class StreamsSource implements Source<StreamDelivery> {
     }))
     if (this.#stableName === undefined) return found
     const names = new Set<string>()
-    for (const { key } of this.#settings.streams) {
-      for (const consumer of listOf(await redis.command(['xinfo', 'CONSUMERS', key, this.#settings.group]))) {
+    const { group, streams } = this.#settings
+    for (const { key } of streams.filter((stream) => !refused.has(stream))) {
+      for (const consumer of listOf(await redis.command(['xinfo', 'CONSUMERS', key, group]))) {
         names.add(textOf(listOf(consumer)[1]))
       }
     }

@@ -84,9 +84,9 @@ for (const server of ['redis', 'redis6']) {
     test('a key of another type is one clear error, for a source', async () => {
       const stream = fresh()
       await admin.hset(stream, 'a', '1')
+      await expect(broker().source({ stream, group: 'g' }).open()).rejects.toThrow(/holds a hash, not a stream/)
       // The one that is wrong need not be the first.
       const source = broker().source({ stream: [fresh(), stream], group: 'g' })
-      await expect(source.open()).rejects.toThrow(/holds a hash, not a stream/)
       const flow = new Flow({ name: stream, from: source, step: { each: () => {} } })
       await expect(flow.start()).rejects.toMatchObject({ code: 'WRONG_KEY_TYPE' })
     })
