@@ -270,4 +270,13 @@ export const mutations: Mutation[] = [
     expects: 'begin at one place',
     needs: ['nats'],
   },
+  {
+    name: 'as many dead letters are counted as JetStream lists at once',
+    file: 'src/brokers/nats/source.ts',
+    find: 'letters?.total ?? ',
+    replace: '',
+    test: 'test/brokers/nats/dead-letters.test.ts',
+    expects: 'all counted',
+    needs: ['nats'],
+  },
 ]

@@ -27,6 +27,8 @@ export interface StreamConfig {
 
 export interface StreamInfo {
   readonly config: StreamConfig
+  /** How many subjects there are, where they were asked for: `state.subjects` names the first 100,000 of them. */
+  readonly total?: number
   /** When it was made: one that was deleted and made again counts from one again. */
   readonly created?: string
   readonly state: {

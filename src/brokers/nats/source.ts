@@ -139,6 +139,6 @@ export async function statsOf(settings: GroupSettings, api: JetStreamApi): Promi
     length: info?.state.messages ?? 0,
     lag: consumer?.num_pending ?? 0,
     pending: consumer?.num_ack_pending ?? 0,
-    dead: Object.keys(letters?.state.subjects ?? {}).length,
+    dead: letters?.total ?? Object.keys(letters?.state.subjects ?? {}).length,
   }
 }

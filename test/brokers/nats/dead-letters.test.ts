@@ -18,6 +18,21 @@ describeWith(['nats'], 'nats and dead letters', () => {
   })
   afterAll(async () => await admin.close())
 
+  test('more dead letters than JetStream lists at once are all counted', async () => {
+    const mine = broker(connecting(url()))
+    const source = mine.source({ group: 'g', create: true })
+    await (await source.open())!.close()
+    const letters = 100_001
+    // Placed there by hand: each is a message of its own subject.
+    for (let n = 1; n <= letters; n++) admin.publish(`${mine.stream}-dead.letter.g.${n}`)
+    await admin.flush()
+    const manager = await jetstreamManager(admin)
+    const stored = async () => (await manager.streams.info(`${mine.stream}-dead`)).state.messages
+    await until('all are stored', async () => (await stored()) >= letters)
+    expect((await source.stats()).dead).toBe(letters)
+    await mine.close()
+  })
+
   test('poison goes to the dead letters with reason, attempts and its headers, and can be sent back', async () => {
     const mine = broker(connecting(url()))
     const subject = `${mine.stream}.orders.eu`
