@@ -53,6 +53,7 @@ export class OutboxNames {
       ready_and_wake: readyAndWake(wake, regclass),
       tenant_index: table.companion('tenant'),
       timer_index: table.companion('timer'),
+      timed_index: table.companion('timed'),
     }
     for (const companion of ['terms', 'members', 'audit', 'state', 'archive', 'ids', 'log']) {
       values[companion] = table.companion(companion)

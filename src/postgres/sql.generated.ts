@@ -430,16 +430,16 @@ ORDER BY available_at LIMIT 1`,
 ), ready AS (
   SELECT event_id FROM {{outbox}} WHERE state = 'ready' AND sequence > $6::text::bigint{{which}} ORDER BY sequence
   LIMIT (SELECT free FROM room) FOR UPDATE SKIP LOCKED
-), scheduled AS (
+), due_first AS (
   SELECT event_id, available_at FROM {{outbox}}
   WHERE state = 'scheduled' AND available_at <= (SELECT clock_timestamp()){{which}}
   ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
-), retrying AS (
+), due_again AS (
   SELECT event_id, available_at FROM {{outbox}}
   WHERE state = 'retrying' AND available_at <= (SELECT clock_timestamp()){{which}}
   ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
 ), due AS (
-  SELECT event_id FROM (SELECT * FROM scheduled UNION ALL SELECT * FROM retrying) AS both_states
+  SELECT event_id FROM (SELECT * FROM due_first UNION ALL SELECT * FROM due_again) AS both_states
   ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room)
 ), held AS (
   SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'{{which}}
@@ -716,8 +716,20 @@ ALTER TABLE {{outbox}}
 
 COMMENT ON FUNCTION {{wake_function}}() IS 'The default of state: ready. Also tells an idle relay, once the transaction has committed.';
 COMMENT ON COLUMN {{outbox}}.state IS 'Leave it out of an INSERT: the default is ready, and wakes an idle relay. ready: may go out now. scheduled: not before available_at. retrying: failed, next try at available_at. leased: a relay has it until available_at. held: an earlier event of its key comes first. published: done. dead: kept for a person.';`,
-  'outbox-upgrade-4': `CREATE INDEX IF NOT EXISTS {{outbox_timed}} ON {{outbox}} (state, available_at, sequence)
-  WHERE state IN ('scheduled', 'retrying', 'leased');
+  'outbox-upgrade-4': `DO $$
+DECLARE
+  usable boolean;
+BEGIN
+  FOR attempt IN 1..2 LOOP
+    usable := (SELECT indisvalid FROM pg_index
+      WHERE indrelid = '{{outbox}}'::regclass AND indexrelid = to_regclass('{{timed_index}}'));
+    EXIT WHEN usable;
+    IF NOT usable THEN DROP INDEX {{timed_index}}; END IF;
+    CREATE INDEX {{outbox_timed}} ON {{outbox}} (state, available_at, sequence)
+      WHERE state IN ('scheduled', 'retrying', 'leased');
+  END LOOP;
+END
+$$;
 
 DROP INDEX IF EXISTS {{timer_index}};`,
   'outbox-upgrade-dedup': `CREATE TABLE IF NOT EXISTS {{ids}} (

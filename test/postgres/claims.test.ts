@@ -90,6 +90,21 @@ describe('a claim under leases passes over what another has locked:', () => {
   })
 })
 
+test.each(['scheduled', 'retrying'])('a table of the name of a state is claimed from: %s', async (table) => {
+  const db = postgres({ pool, outbox: { table } })
+  await db.migrate()
+  await pool.query(`INSERT INTO ${table} (event_id, topic, source, event_type, payload, state, available_at)
+    SELECT gen_random_uuid(), 'a', '/t', 'x', '{}', state, ${PAST} FROM unnest(ARRAY['ready', 'scheduled', 'retrying']) AS state`)
+  const session = (await outboxSource(db.outbox, { reader: 'lease' }).open(new AbortController().signal))!
+  try {
+    const take = () => session.take({ count: 10, bytes: 1e6 }, session.lost)
+    expect([...(await take()), ...(await take())]).toHaveLength(3)
+  } finally {
+    await session.close()
+  }
+  await pool.query(`DROP TABLE ${table} CASCADE; DELETE FROM waybill_schema WHERE name = '${table}'`)
+})
+
 describe('cleaning passes over what another has locked:', () => {
   const old = `'published', NULL, 0, NULL::timestamptz, ${PAST}, NULL::uuid`
   const event = (which: string) => `outbox WHERE topic = '${which}'`

@@ -10,7 +10,7 @@ import { outboxSchema } from '../../src/postgres/migrate-tables.ts'
 import { PostgresOutbox } from '../../src/postgres/outbox.ts'
 import { collector } from '../../src/testing/index.ts'
 import { describeOn } from '../support/services.ts'
-import { KINDS, type TestDatabase, type TestOutbox, testDatabase, testOutbox } from './admin-support.ts'
+import { catalog, KINDS, type TestDatabase, type TestOutbox, testDatabase, testOutbox } from './admin-support.ts'
 
 const PLAIN = `INSERT INTO outbox (event_id, topic, source, event_type, payload, key)`
 const STATES = ['ready', 'scheduled', 'retrying', 'leased', 'held', 'published', 'dead']
@@ -65,7 +65,10 @@ describeOn(KINDS, 'what a row may be, on %s', (kind) => {
 async function olderOutbox(t: TestDatabase, version: number, options: { tenants?: boolean } = {}): Promise<void> {
   const { versions } = outboxSchema('outbox')
   const tenants = options.tenants ? 'CREATE INDEX outbox_tenant ON outbox (tenant_id, sequence);' : ''
+  const timers = `DROP INDEX outbox_timed; CREATE INDEX outbox_timer ON outbox (available_at, sequence) INCLUDE (state)
+    WHERE state IN ('scheduled', 'retrying', 'leased');`
   await t.script(`${versions.slice(0, version).join(';\n')};
+    ${version < 4 ? timers : ''}
     ${tenants}
     CREATE TABLE waybill_schema (name text PRIMARY KEY, version int NOT NULL, options jsonb NOT NULL DEFAULT '{}',
       migrated_at timestamptz NOT NULL DEFAULT clock_timestamp());
@@ -124,6 +127,123 @@ describeOn(KINDS, 'version 3 on %s', (kind) => {
     expect(rows.map((row) => row['indexdef'])).toEqual([
       expect.stringMatching(/outbox_backlog ON public.outbox USING btree \(tenant_id, state, sequence\)/),
     ])
+  })
+})
+
+const TIMED_INDEX = `(state, available_at, sequence) WHERE state IN ('scheduled', 'retrying', 'leased')`
+
+/** Indexes by time, and whether queries may use them. */
+async function timedIndexes(t: TestDatabase): Promise<string[]> {
+  const rows =
+    await t.query(`SELECT format('%s %s', indexrelid::regclass, CASE WHEN indisvalid THEN 'valid' ELSE 'invalid' END) AS line
+    FROM pg_index WHERE indrelid = 'outbox'::regclass AND pg_get_indexdef(indexrelid) ~ 'available_at' ORDER BY 1`)
+  return rows.map((row) => row['line'])
+}
+
+describeOn(KINDS, 'version 4 on %s', (kind) => {
+  let t: TestDatabase
+  beforeEach(async () => {
+    t = await testDatabase(kind)
+  })
+  afterEach(() => t.end())
+
+  test.each([1, 2, 3])('replaces the index of timers of version %i', async (version) => {
+    await olderOutbox(t, version)
+    const migrations = new Migrations(t.db, { outbox: 'outbox' })
+    expect(await timedIndexes(t)).toEqual(['outbox_timer valid'])
+    await migrations.migrate()
+    expect(await timedIndexes(t)).toEqual(['outbox_timed valid'])
+    const upgraded = await catalog(t)
+    await migrations.down()
+    await migrations.migrate()
+    expect(upgraded).toEqual(await catalog(t))
+  })
+
+  test('something else of the name of its index is an error, and the index before it stays', async () => {
+    await olderOutbox(t, 3)
+    await t.script('CREATE TABLE outbox_timed (id int)')
+    const migrations = new Migrations(t.db, { outbox: 'outbox' })
+    await expect(migrations.migrate()).rejects.toThrow(/"outbox_timed" already exists/)
+    expect(await timedIndexes(t)).toEqual(['outbox_timer valid'])
+    expect(await migrations.version()).toEqual({ outbox: 3 })
+  })
+})
+
+describeOn(['postgres', 'postgres15'], 'version 4 with an index that was created before, on %s', (kind) => {
+  let t: TestDatabase
+  let other: pg.Client
+  beforeEach(async () => {
+    t = await testDatabase(kind)
+    other = new pg.Client({ connectionString: t.url })
+    await other.connect()
+  })
+  afterEach(async () => {
+    await other.end()
+    await t.end()
+  })
+
+  /** Does not come to its end, since it waits for another transaction that writes. */
+  async function createInVain(index: string): Promise<void> {
+    await other.query(`BEGIN; ${PLAIN} VALUES (gen_random_uuid(), 'a', '/t', 'x', '{}', NULL)`)
+    const hasty = new pg.Client({ connectionString: t.url, options: '-c statement_timeout=300' })
+    await hasty.connect()
+    await expect(hasty.query(`CREATE INDEX CONCURRENTLY ${index} ${TIMED_INDEX}`)).rejects.toThrow(/statement timeout/)
+    await hasty.end()
+    await other.query('ROLLBACK')
+  }
+
+  test('it is used, and a transaction that has read and writes next is in no deadlock', async () => {
+    await olderOutbox(t, 3)
+    await t.query(`CREATE INDEX CONCURRENTLY outbox_timed ON outbox ${TIMED_INDEX}`)
+    const indexOf = `SELECT 'outbox_timed'::regclass::oid AS oid`
+    const before = await t.query(indexOf)
+    await other.query('BEGIN; SELECT FROM outbox')
+    const migrating = new Migrations(t.db, { outbox: 'outbox' }).migrate()
+    const waiting = `SELECT FROM pg_locks WHERE relation = 'outbox'::regclass AND NOT granted`
+    await expect.poll(async () => (await t.query(waiting)).length, { timeout: 9000, interval: 20 }).toBe(1)
+    await other.query(`${PLAIN} VALUES (gen_random_uuid(), 'a', '/t', 'x', '{}', NULL)`)
+    await other.query('COMMIT')
+    expect(await migrating).toEqual([{ table: 'outbox', from: 3, to: 4 }])
+    expect(await t.query(indexOf)).toEqual(before)
+  })
+
+  test('one that was not finished is created anew', async () => {
+    await olderOutbox(t, 3)
+    await createInVain('outbox_timed ON outbox')
+    expect(await timedIndexes(t)).toEqual(['outbox_timed invalid', 'outbox_timer valid'])
+    await new Migrations(t.db, { outbox: 'outbox' }).migrate()
+    expect(await timedIndexes(t)).toEqual(['outbox_timed valid'])
+  })
+
+  test('those of partitions are used, and one that was not finished is created anew', async () => {
+    const migrations = new Migrations(t.db, { outbox: 'outbox', partition: 'month' })
+    const older = async () => {
+      await t.script(`DROP INDEX outbox_timed; UPDATE waybill_schema SET version = 3;
+        CREATE INDEX outbox_timer ON outbox (available_at, sequence) INCLUDE (state)
+          WHERE state IN ('scheduled', 'retrying', 'leased')`)
+    }
+    await migrations.migrate()
+    const parts = await t.query(
+      `SELECT inhrelid::regclass AS name FROM pg_inherits WHERE inhparent = 'outbox'::regclass`,
+    )
+    const names = parts.map(({ name }) => name)
+    const made = () =>
+      t.query(`SELECT inhrelid::int AS oid FROM pg_inherits WHERE inhparent = 'outbox_timed'::regclass ORDER BY 1`)
+    await older()
+    for (const name of names) await t.query(`CREATE INDEX CONCURRENTLY ON ${name} ${TIMED_INDEX}`)
+    const before = await t.query(`SELECT indexrelid::int AS oid FROM pg_index WHERE indrelid <> 'outbox'::regclass
+      AND pg_get_indexdef(indexrelid) ~ '\\(state, available_at' ORDER BY 1`)
+    await migrations.migrate()
+    expect(before).toHaveLength(names.length)
+    expect(await made()).toEqual(before)
+
+    await older()
+    const [row] = await t.query(`${PLAIN} VALUES (gen_random_uuid(), 'a', '/t', 'x', '{}', NULL)
+      RETURNING tableoid::regclass AS part`)
+    await createInVain(`ON ${row!['part']}`)
+    await migrations.migrate()
+    expect(await timedIndexes(t)).toEqual(['outbox_timed valid'])
+    expect(await made()).toHaveLength(names.length)
   })
 })
 

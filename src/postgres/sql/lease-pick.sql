@@ -16,16 +16,16 @@ WITH fresh AS (
 ), ready AS (
   SELECT event_id FROM {{outbox}} WHERE state = 'ready' AND sequence > $6::text::bigint{{which}} ORDER BY sequence
   LIMIT (SELECT free FROM room) FOR UPDATE SKIP LOCKED
-), scheduled AS (
+), due_first AS (
   SELECT event_id, available_at FROM {{outbox}}
   WHERE state = 'scheduled' AND available_at <= (SELECT clock_timestamp()){{which}}
   ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
-), retrying AS (
+), due_again AS (
   SELECT event_id, available_at FROM {{outbox}}
   WHERE state = 'retrying' AND available_at <= (SELECT clock_timestamp()){{which}}
   ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room) FOR UPDATE SKIP LOCKED
 ), due AS (
-  SELECT event_id FROM (SELECT * FROM scheduled UNION ALL SELECT * FROM retrying) AS both_states
+  SELECT event_id FROM (SELECT * FROM due_first UNION ALL SELECT * FROM due_again) AS both_states
   ORDER BY available_at LIMIT (SELECT (free + 3) / 4 FROM room)
 ), held AS (
   SELECT event_id FROM {{outbox}} WHERE key IS NOT NULL AND state = 'held'{{which}}
