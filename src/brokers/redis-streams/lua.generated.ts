@@ -200,6 +200,8 @@ else
 end
 
 at = at + done
+-- Where a dead letter would be refused nothing is given back before: it would be taken again, and all this is sent again.
+if at + back * 3 <= #ARGV then redis.call('XLEN', letters) end
 for i = at, at + back * 3 - 1, 3 do
   if mine(ARGV[i]) then
     redis.call('XCLAIM', stream, group, returned, 0, ARGV[i], 'IDLE', ARGV[i + 1], 'RETRYCOUNT', ARGV[i + 2], 'JUSTID')

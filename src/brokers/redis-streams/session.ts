@@ -67,6 +67,8 @@ export class StreamSession implements Session<StreamDelivery> {
   /** Ours, and not handed out yet. */
   #buffer: StreamDelivery[] = []
   readonly #bad: BadEntries
+  /** Settled with others. Once it is given back it may be taken again: settled again, it would go to yet another. */
+  readonly #written = new WeakSet<StreamDelivery>()
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
@@ -146,8 +148,15 @@ export class StreamSession implements Session<StreamDelivery> {
 
   async settle(batch: readonly Settled<StreamDelivery>[]): Promise<number> {
     if (this.#over) return batch.length
+    const open = batch.filter(([delivery]) => !this.#written.has(delivery))
     let stale = 0
-    for (const stream of this.#settings.streams) stale += await this.#settleIn(stream, batch)
+    for (const stream of this.#settings.streams) {
+      const settled = open.filter(([delivery]) => delivery.stream === stream)
+      if (settled.length === 0) continue
+      stale += await this.#settleIn(stream, settled)
+      // Should another be refused, all of them come again.
+      if (settled.length < open.length) for (const [delivery] of settled) this.#written.add(delivery)
+    }
     return stale
   }
 
@@ -156,21 +165,18 @@ export class StreamSession implements Session<StreamDelivery> {
     const back: GivenBack[] = []
     const dead: DeadEntry[] = []
     for (const [delivery, settlement] of batch) {
-      if (delivery.stream !== stream) continue
       const { entry: id, attempts } = delivery
       if (settlement.kind === 'done') done.push(id)
       else if (settlement.kind === 'dead') dead.push({ id, reason: settlement.reason, attempts: attempts + 1 })
       else back.push({ id, after: afterOf(settlement), count: attempts + 1 + (isCharged(settlement) ? 1 : 0) })
     }
-    const count = done.length + back.length + dead.length
-    if (count === 0) return 0
     const stale = await this.#in(stream, () => this.#member.settle(stream, done, back, dead))
     if (stale !== undefined) this.#expect(stream, back)
     else {
       const again = dead.map(({ id, attempts }) => ({ id, after: 0, count: attempts }))
       this.#refused.owe(stream, done, [...back, ...again])
     }
-    return stale ?? count
+    return stale ?? batch.length
   }
 
   #expect(stream: Stream, given: readonly GivenBack[]): void {
