@@ -555,6 +555,15 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
+    name: 'a stream that is refused is looked at only when something is taken',
+    file: 'src/brokers/redis-streams/session.ts',
+    find: 'renewed.\n    await this.#guard(() => this.#refused.look())',
+    replace: 'renewed.\n',
+    test: 'test/brokers/redis-streams/refused-streams.test.ts',
+    expects: 'is seen by a renewal too',
+    needs,
+  },
+  {
     name: 'a read whose key is overwritten while it waits costs the session',
     file: 'src/brokers/redis-streams/session.ts',
     find: "else if (isKind(error, 'NOGROUP')) {",

@@ -29,6 +29,7 @@ export class RefusedStreams {
   readonly #events: RefusedEvents
   readonly #refused = new Map<Stream, { at: number; failures: number }>()
   readonly #owed = new Map<Stream, Owed>()
+  #looking: Promise<void> | undefined
 
   constructor(settings: GroupSettings, member: GroupMember, events: RefusedEvents) {
     this.#settings = settings
@@ -76,8 +77,16 @@ export class RefusedStreams {
     this.#owed.set(stream, owed)
   }
 
-  /** Looks at those whose turn it is. */
+  /** Looks at those whose turn it is; one look at a time. */
   async look(): Promise<void> {
+    if (this.#refused.size === 0) return
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined
+    })
+    await this.#looking
+  }
+
+  async #look(): Promise<void> {
     for (const [stream, refused] of this.#refused) {
       if (refused.at > this.#settings.clock.monotonic()) continue
       try {

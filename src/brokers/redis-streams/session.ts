@@ -185,6 +185,8 @@ export class StreamSession implements Session<StreamDelivery> {
   }
 
   async extend(deliveries: readonly StreamDelivery[]): Promise<void> {
+    // Not only when something is taken: while the flow is full, what is ours of a stream that is well again must be renewed.
+    await this.#guard(() => this.#refused.look())
     const { live } = this.#lease
     const asked = this.#lease.renewing()
     let taken = 0

@@ -180,6 +180,26 @@ for (const server of ['redis', 'redis6'] as const) {
       })
     }
 
+    test('one that is well again is seen by a renewal too: what is in work is kept while nothing is taken', async () => {
+      const { orders, source, another, publish, refuse, mend, close } = await setup({ reclaim: { every: 0, idle: 3000 } })
+      await publish(orders, 'a')
+      const session = await source.open()
+      const [order] = await receive(session, 1)
+      const began = performance.now()
+      await refuse['not allowed any more']()
+      await session.extend([order!])
+      await mend()
+      const other = await another.open()
+      for (let i = 0; performance.now() - began < 3500; i++) {
+        if (i % 20 === 0) await session.extend([order!])
+        expect(await other.take({ count: 1, bytes: 1e6 }, NEVER)).toEqual([])
+      }
+      expect(await session.settle([[order!, DONE]])).toBe(0)
+      await other.close()
+      await session.close()
+      await close()
+    })
+
     for (const what of ['group', 'stream'] as const) {
       test(`the ${what} of one is deleted: it is made again, the other goes on, and nobody is charged`, async () => {
         const { orders, payments, seen, attempts, publish, flow, close } = await setup()
