@@ -539,8 +539,8 @@ export const mutations: Mutation[] = [
   {
     name: 'a session that ends keeps what it has behind a refused stream',
     file: 'src/brokers/redis-streams/session.ts',
-    find: 'await this.#member.leave(stream).catch((error: unknown) => {',
-    replace: 'await this.#member.leave(stream).catch((error: unknown) => {\n          throw error',
+    find: 'await this.#leave(stream).catch((error: unknown) => {',
+    replace: 'await this.#leave(stream).catch((error: unknown) => {\n          throw error',
     test: 'test/brokers/redis-streams/refused-streams.test.ts',
     expects: 'gives back what it has of the other',
     needs,
@@ -561,6 +561,15 @@ export const mutations: Mutation[] = [
     replace: 'renewed.\n',
     test: 'test/brokers/redis-streams/refused-streams.test.ts',
     expects: 'is seen by a renewal too',
+    needs,
+  },
+  {
+    name: 'a session that ends forgets what was handled of a refused stream that is well again',
+    file: 'src/brokers/redis-streams/session.ts',
+    find: 'if (this.#refused.has(stream)) await this.#refused.settleOwed(stream)',
+    replace: '',
+    test: 'test/brokers/redis-streams/refused-streams.test.ts',
+    expects: 'well again when the session ends',
     needs,
   },
   {

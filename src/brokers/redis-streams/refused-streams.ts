@@ -91,7 +91,8 @@ export class RefusedStreams {
       if (refused.at > this.#settings.clock.monotonic()) continue
       try {
         await this.#events.prepare(stream)
-        do await this.#settleOwed(stream)
+        // Also without any: it may be the dead letters that are refused.
+        do await this.settleOwed(stream)
         while (this.#owed.has(stream))
         this.#refused.delete(stream)
       } catch (error) {
@@ -101,8 +102,7 @@ export class RefusedStreams {
     }
   }
 
-  /** Also without any: it may be the dead letters that are refused. */
-  async #settleOwed(stream: Stream): Promise<void> {
+  async settleOwed(stream: Stream): Promise<void> {
     const { done, back } = this.#owed.get(stream) ?? { done: [], back: [] }
     this.#owed.delete(stream)
     try {

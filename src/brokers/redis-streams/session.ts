@@ -218,7 +218,7 @@ export class StreamSession implements Session<StreamDelivery> {
       const failures: unknown[] = []
       // One that is refused must not keep what is of the others. If it was left out that is known.
       for (const stream of this.#settings.streams)
-        await this.#member.leave(stream).catch((error: unknown) => {
+        await this.#leave(stream).catch((error: unknown) => {
           if (!this.#refused.has(stream)) failures.push(error)
           else onAbandon(consumer)
         })
@@ -229,6 +229,12 @@ export class StreamSession implements Session<StreamDelivery> {
     } finally {
       await Promise.all([reader.close(), writer.close()])
     }
+  }
+
+  async #leave(stream: Stream): Promise<void> {
+    // It may be well again, and nobody has looked yet.
+    if (this.#refused.has(stream)) await this.#refused.settleOwed(stream)
+    await this.#member.leave(stream)
   }
 
   get #over(): boolean {

@@ -5,7 +5,7 @@ import {
   type StreamsSource,
   type StreamsSourceOptions,
 } from '../../../src/brokers/redis-streams/index.ts'
-import { type Delivery, DONE, Flow } from '../../../src/flow/index.ts'
+import { type Delivery, DONE, Flow, RELEASE } from '../../../src/flow/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { eventually } from '../../support/wait.ts'
@@ -197,6 +197,23 @@ for (const server of ['redis', 'redis6'] as const) {
       expect(await session.settle([[order!, DONE]])).toBe(0)
       await other.close()
       await session.close()
+      await close()
+    })
+
+    test('one that is well again when the session ends: what was handled of it stays done', async () => {
+      const { orders, source, publish, refuse, mend, pending, close } = await setup()
+      await publish(orders, 'a', 'b')
+      const session = await source.open()
+      const [done, back] = await receive(session, 2)
+      await refuse['not allowed any more']()
+      const settled = [[done!, DONE] as const, [back!, RELEASE] as const]
+      expect(await session.settle(settled), 'it cannot be written').toBe(2)
+      await mend()
+      await session.close()
+      expect(await pending()).toEqual([1, 0])
+      const next = await source.open()
+      expect(await receive(next, 1)).toMatchObject([{ entry: back!.entry, attempts: 0 }])
+      await next.close()
       await close()
     })
 
