@@ -43,7 +43,7 @@ export const mutations: Mutation[] = [
   {
     name: 'what is in work is not kept alive',
     file: 'src/brokers/redis-streams/session.ts',
-    find: 'if (entries.length > 0) taken += (await this.#in(stream, () => this.#member.extend(stream, entries))) ?? 0',
+    find: 'if (entries.length > 0) taken += await this.#in(stream, renew, () => 0)',
     replace: '',
     test: 'test/brokers/redis-streams/faults.test.ts',
     expects: 'longer than the idle threshold',

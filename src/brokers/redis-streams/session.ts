@@ -170,13 +170,16 @@ export class StreamSession implements Session<StreamDelivery> {
       else if (settlement.kind === 'dead') dead.push({ id, reason: settlement.reason, attempts: attempts + 1 })
       else back.push({ id, after: afterOf(settlement), count: attempts + 1 + (isCharged(settlement) ? 1 : 0) })
     }
-    const stale = await this.#in(stream, () => this.#member.settle(stream, done, back, dead))
-    if (stale !== undefined) this.#expect(stream, back)
-    else {
+    const write = async () => {
+      const stale = await this.#member.settle(stream, done, back, dead)
+      this.#expect(stream, back)
+      return stale
+    }
+    return await this.#in(stream, write, () => {
       const again = dead.map(({ id, attempts }) => ({ id, after: 0, count: attempts }))
       this.#refused.owe(stream, done, [...back, ...again])
-    }
-    return stale ?? batch.length
+      return batch.length
+    })
   }
 
   #expect(stream: Stream, given: readonly GivenBack[]): void {
@@ -194,7 +197,8 @@ export class StreamSession implements Session<StreamDelivery> {
     for (const { stream, entry } of this.#bad.all) held.push({ stream, entry: entry.id, attempts: entry.attempts })
     for (const stream of this.#settings.streams) {
       const entries = held.filter((one) => one.stream === stream)
-      if (entries.length > 0) taken += (await this.#in(stream, () => this.#member.extend(stream, entries))) ?? 0
+      const renew = () => this.#member.extend(stream, entries)
+      if (entries.length > 0) taken += await this.#in(stream, renew, () => 0)
     }
     // They may have all of it: what has not gone out must not go out beside them.
     if (!live && taken > 0)
@@ -306,14 +310,14 @@ export class StreamSession implements Session<StreamDelivery> {
     }
   }
 
-  /** `undefined`: the stream is refused, and others are not. */
-  async #in<T>(stream: Stream, work: () => Promise<T>): Promise<T | undefined> {
-    if (this.#refused.has(stream)) return undefined
+  /** `leftOut` when the stream is refused, and others are not: at once, since it may be read again in the next moment. */
+  async #in<T>(stream: Stream, work: () => Promise<T>, leftOut: () => T): Promise<T> {
+    if (this.#refused.has(stream)) return leftOut()
     try {
       return await this.#guard(work)
     } catch (error) {
       if (!this.#refused.has(stream)) throw error
-      return undefined
+      return leftOut()
     }
   }
 
