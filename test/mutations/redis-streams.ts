@@ -573,6 +573,15 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
+    name: 'what was handled before a stream was replaced acknowledges an entry of the same id',
+    file: 'src/brokers/redis-streams/refused-streams.ts',
+    find: 'settle(stream, done, back, [], true)',
+    replace: 'settle(stream, done, back)',
+    test: 'test/brokers/redis-streams/refused-streams.test.ts',
+    expects: 'is another stream when it is back',
+    needs,
+  },
+  {
     name: 'a read whose key is overwritten while it waits costs the session',
     file: 'src/brokers/redis-streams/session.ts',
     find: "else if (isKind(error, 'NOGROUP')) {",

@@ -106,7 +106,7 @@ export class RefusedStreams {
     const { done, back } = this.#owed.get(stream) ?? { done: [], back: [] }
     this.#owed.delete(stream)
     try {
-      await this.#member.settle(stream, done, back)
+      await this.#member.settle(stream, done, back, [], true)
     } catch (error) {
       this.owe(stream, done, back)
       throw error

@@ -217,6 +217,24 @@ for (const server of ['redis', 'redis6'] as const) {
       await close()
     })
 
+    test('one that is another stream when it is back: an entry of the same id is not taken for the one that was handled', async () => {
+      const { orders, source, publish, refuse, close } = await setup()
+      const session = await source.open()
+      await admin.xadd(orders, '1-1', 'event', '{"specversion":"1.0","id":"a","source":"/s","type":"t"}')
+      const [order] = await receive(session, 1)
+      await refuse['overwritten with another type']()
+      expect(await session.settle([[order!, DONE]]), 'it cannot be written').toBe(1)
+      await admin.del(orders)
+      await admin.xadd(orders, '1-1', 'event', '{"specversion":"1.0","id":"b","source":"/s","type":"t"}')
+      await admin.xgroup('CREATE', orders, 'g', '0')
+      await admin.xreadgroup('GROUP', 'g', 'other', 'STREAMS', orders, '>')
+      await publish(orders, 'c')
+      expect(await receive(session, 1), 'it is read again').toMatchObject([{ message: { id: 'c' } }])
+      expect(await admin.xpending(orders, 'g', '1-1', '1-1', 1, 'other'), 'still its own').toHaveLength(1)
+      await session.close()
+      await close()
+    })
+
     for (const what of ['group', 'stream'] as const) {
       test(`the ${what} of one is deleted: it is made again, the other goes on, and nobody is charged`, async () => {
         const { orders, payments, seen, attempts, publish, flow, close } = await setup()
