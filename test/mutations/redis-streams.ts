@@ -582,6 +582,15 @@ export const mutations: Mutation[] = [
     needs,
   },
   {
+    name: 'who left something in a stream that was refused at first is never asked',
+    file: 'src/brokers/redis-streams/source.ts',
+    find: 'return await this.#earlier(stream, writer)',
+    replace: 'return []',
+    test: 'test/brokers/redis-streams/refused-streams.test.ts',
+    expects: 'process of the same name left there',
+    needs,
+  },
+  {
     name: 'a read whose key is overwritten while it waits costs the session',
     file: 'src/brokers/redis-streams/session.ts',
     find: "else if (isKind(error, 'NOGROUP')) {",

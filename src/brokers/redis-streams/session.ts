@@ -42,8 +42,8 @@ export interface SessionParts {
   readonly predecessors: readonly Predecessor[]
   /** Streams that were refused when it was opened, and why. */
   readonly refused: ReadonlyMap<Stream, unknown>
-  /** Sees to it that there is a group; rejects when the stream cannot be read. */
-  readonly prepare: (stream: Stream) => Promise<void>
+  /** Sees to it that there is a group, and returns who left something in it; rejects when the stream cannot be read. */
+  readonly prepare: (stream: Stream) => Promise<readonly Predecessor[]>
   /** Called at the end, when entries may be left in this consumer's name. */
   readonly onAbandon: (consumer: string) => void
   /** Called now and then with how far the group is. */
@@ -82,7 +82,7 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
     this.#bad = new BadEntries(settings, this.#member)
     this.#refused = new RefusedStreams(settings, this.#member, {
-      prepare: parts.prepare,
+      prepare: async (stream) => this.#claims.follow(await parts.prepare(stream)),
       onBack: (stream, given) => this.#expect(stream, given),
     })
     for (const [stream, error] of parts.refused) this.#refused.add(stream, error)

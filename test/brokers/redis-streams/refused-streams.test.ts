@@ -200,6 +200,20 @@ for (const server of ['redis', 'redis6'] as const) {
       await close()
     })
 
+    test('one that was refused when the session was opened: what a process of the same name left there is taken over', async () => {
+      const { orders, payments, source, publish, refuse, mend, close } = await setup({ consumer: 'worker' })
+      await publish(orders, 'a')
+      // Where it has read nothing nobody knows of it.
+      for (const key of [orders, payments]) await admin.xgroup('CREATE', key, 'g', '0', 'MKSTREAM')
+      await admin.xreadgroup('GROUP', 'g', 'worker:dead', 'COUNT', 1, 'STREAMS', orders, '>')
+      await refuse['not allowed any more']()
+      const session = await source.open()
+      await mend()
+      expect(await receive(session, 1, 20_000)).toMatchObject([{ attempts: 1, message: { id: 'a' } }])
+      await session.close()
+      await close()
+    })
+
     test('one that is well again when the session ends: what was handled of it stays done', async () => {
       const { orders, source, publish, refuse, mend, pending, close } = await setup()
       await publish(orders, 'a', 'b')
