@@ -181,7 +181,9 @@ for (const server of ['redis', 'redis6'] as const) {
     }
 
     test('one that is well again is seen by a renewal too: what is in work is kept while nothing is taken', async () => {
-      const { orders, source, another, publish, refuse, mend, close } = await setup({ reclaim: { every: 0, idle: 3000 } })
+      const { orders, source, another, publish, refuse, mend, close } = await setup({
+        reclaim: { every: 0, idle: 3000 },
+      })
       await publish(orders, 'a')
       const session = await source.open()
       const [order] = await receive(session, 1)
