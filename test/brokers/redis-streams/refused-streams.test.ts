@@ -76,7 +76,10 @@ for (const server of ['redis', 'redis6'] as const) {
 
     for (const what of ['overwritten with another type', 'not allowed any more'] as const) {
       test(`${what}: told, the other is read on, and it comes back by itself`, async () => {
-        const { orders, payments, seen, attempts, publish, flow, refuse, mend, pending, close } = await setup()
+        // A read waits nearly all the time: it is to be there when the key is overwritten.
+        const { orders, payments, seen, attempts, publish, flow, refuse, mend, pending, close } = await setup({
+          block: 500,
+        })
         const told = recordTelemetry(['warning', 'message.dead'])
         const reading = flow()
         await reading.start()
