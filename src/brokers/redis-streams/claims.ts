@@ -41,6 +41,8 @@ export class EntryClaims {
   readonly #member: GroupMember
   readonly #refused: RefusedStreams
   readonly #sweeps: Sweep[]
+  /** This one, and those it follows. */
+  readonly #known: Set<string>
   /** Soonest last. */
   #dues: Due[] = []
 
@@ -58,15 +60,9 @@ export class EntryClaims {
     this.#settings = settings
     this.#member = member
     this.#refused = refused
+    this.#known = new Set([member.consumer])
     const { every, idle } = settings
     this.#sweeps = [
-      ...predecessors.map(({ consumer, charge, onEnd }) => {
-        const end = async () => {
-          await this.#retire(0, consumer)
-          onEnd?.()
-        }
-        return new Sweep(settings, member, refused, { owner: consumer, idle: 0, charge, onEnd: end })
-      }),
       new Sweep(settings, member, refused, { owner: RETURNED, idle: 0, charge: 0, every: LOOK_EVERY }),
       new Sweep(settings, member, refused, {
         owner: '',
@@ -79,6 +75,22 @@ export class EntryClaims {
         },
       }),
     ]
+    this.follow(predecessors)
+  }
+
+  /** Takes over what these left, unless it is known of them. */
+  follow(predecessors: readonly Predecessor[]): void {
+    for (const { consumer, charge, onEnd } of predecessors) {
+      if (this.#known.has(consumer)) continue
+      this.#known.add(consumer)
+      const end = async () => {
+        await this.#retire(0, consumer)
+        onEnd?.()
+      }
+      const options = { owner: consumer, idle: 0, charge, onEnd: end }
+      // Before the two that everybody has.
+      this.#sweeps.splice(-2, 0, new Sweep(this.#settings, this.#member, this.#refused, options))
+    }
   }
 
   /** When there may be something, as the clock's monotonic time. */

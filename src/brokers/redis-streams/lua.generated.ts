@@ -162,8 +162,8 @@ end
 return removed`,
   'settle': `local stream, letters = KEYS[1], KEYS[2]
 local group, me, returned = ARGV[1], ARGV[2], ARGV[3]
-local removes, done, back = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
-local asks = redis.call('SISMEMBER', KEYS[3], me) == 1
+local removes, done, back = ARGV[4] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
+local asks = redis.call('SISMEMBER', KEYS[3], me) == 1 or ARGV[5] == '1'
 local stale = 0
 
 if removes then removes = redis.call('EXISTS', stream) == 1 and #redis.call('XINFO', 'GROUPS', stream) == 1 end
@@ -187,7 +187,7 @@ local function packed(words)
   return table.concat(parts)
 end
 
-local at = 7
+local at = 8
 if asks then
   local owned = {}
   for i = at, at + done - 1 do
@@ -200,6 +200,8 @@ else
 end
 
 at = at + done
+-- Where a dead letter would be refused nothing is given back before: it would be taken again, and all this is sent again.
+if at + back * 3 <= #ARGV then redis.call('XLEN', letters) end
 for i = at, at + back * 3 - 1, 3 do
   if mine(ARGV[i]) then
     redis.call('XCLAIM', stream, group, returned, 0, ARGV[i], 'IDLE', ARGV[i + 1], 'RETRYCOUNT', ARGV[i + 2], 'JUSTID')

@@ -128,15 +128,16 @@ export class GroupMember {
     return { following: textOf(following), claimed, lost: listOf(lost).map(textOf) }
   }
 
-  /** Returns how many were not ours any more. */
+  /** Returns how many were not ours any more. `asks`: it may be another stream by now, with entries of the same ids. */
   async settle(
     stream: Stream,
     done: readonly string[],
     back: readonly GivenBack[] = [],
     dead: readonly DeadEntry[] = [],
+    asks = false,
   ): Promise<number> {
     const { group, removes } = this.#settings
-    const args: RedisArg[] = [group, this.consumer, RETURNED, removes ? '1' : '0']
+    const args: RedisArg[] = [group, this.consumer, RETURNED, removes ? '1' : '0', asks ? '1' : '0']
     args.push(String(done.length), String(back.length), ...done)
     for (const { id, after, count } of back) {
       args.push(id, String(Math.max(0, DUE - Math.ceil(after))), String(count))

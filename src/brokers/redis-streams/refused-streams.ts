@@ -29,6 +29,7 @@ export class RefusedStreams {
   readonly #events: RefusedEvents
   readonly #refused = new Map<Stream, { at: number; failures: number }>()
   readonly #owed = new Map<Stream, Owed>()
+  #looking: Promise<void> | undefined
 
   constructor(settings: GroupSettings, member: GroupMember, events: RefusedEvents) {
     this.#settings = settings
@@ -76,13 +77,22 @@ export class RefusedStreams {
     this.#owed.set(stream, owed)
   }
 
-  /** Looks at those whose turn it is. */
+  /** Looks at those whose turn it is; one look at a time. */
   async look(): Promise<void> {
+    if (this.#refused.size === 0) return
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined
+    })
+    await this.#looking
+  }
+
+  async #look(): Promise<void> {
     for (const [stream, refused] of this.#refused) {
       if (refused.at > this.#settings.clock.monotonic()) continue
       try {
         await this.#events.prepare(stream)
-        do await this.#settleOwed(stream)
+        // Also without any: it may be the dead letters that are refused.
+        do await this.settleOwed(stream)
         while (this.#owed.has(stream))
         this.#refused.delete(stream)
       } catch (error) {
@@ -92,12 +102,11 @@ export class RefusedStreams {
     }
   }
 
-  /** Also without any: it may be the dead letters that are refused. */
-  async #settleOwed(stream: Stream): Promise<void> {
+  async settleOwed(stream: Stream): Promise<void> {
     const { done, back } = this.#owed.get(stream) ?? { done: [], back: [] }
     this.#owed.delete(stream)
     try {
-      await this.#member.settle(stream, done, back)
+      await this.#member.settle(stream, done, back, [], true)
     } catch (error) {
       this.owe(stream, done, back)
       throw error

@@ -42,8 +42,8 @@ export interface SessionParts {
   readonly predecessors: readonly Predecessor[]
   /** Streams that were refused when it was opened, and why. */
   readonly refused: ReadonlyMap<Stream, unknown>
-  /** Sees to it that there is a group; rejects when the stream cannot be read. */
-  readonly prepare: (stream: Stream) => Promise<void>
+  /** Sees to it that there is a group, and returns who left something in it; rejects when the stream cannot be read. */
+  readonly prepare: (stream: Stream) => Promise<readonly Predecessor[]>
   /** Called at the end, when entries may be left in this consumer's name. */
   readonly onAbandon: (consumer: string) => void
   /** Called now and then with how far the group is. */
@@ -67,6 +67,8 @@ export class StreamSession implements Session<StreamDelivery> {
   /** Ours, and not handed out yet. */
   #buffer: StreamDelivery[] = []
   readonly #bad: BadEntries
+  /** Settled with others. Once it is given back it may be taken again: settled again, it would go to yet another. */
+  readonly #written = new WeakSet<StreamDelivery>()
   #trouble: unknown
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
@@ -80,7 +82,7 @@ export class StreamSession implements Session<StreamDelivery> {
     this.#member = new GroupMember(settings, parts.writer, parts.consumer)
     this.#bad = new BadEntries(settings, this.#member)
     this.#refused = new RefusedStreams(settings, this.#member, {
-      prepare: parts.prepare,
+      prepare: async (stream) => this.#claims.follow(await parts.prepare(stream)),
       onBack: (stream, given) => this.#expect(stream, given),
     })
     for (const [stream, error] of parts.refused) this.#refused.add(stream, error)
@@ -146,8 +148,15 @@ export class StreamSession implements Session<StreamDelivery> {
 
   async settle(batch: readonly Settled<StreamDelivery>[]): Promise<number> {
     if (this.#over) return batch.length
+    const open = batch.filter(([delivery]) => !this.#written.has(delivery))
     let stale = 0
-    for (const stream of this.#settings.streams) stale += await this.#settleIn(stream, batch)
+    for (const stream of this.#settings.streams) {
+      const settled = open.filter(([delivery]) => delivery.stream === stream)
+      if (settled.length === 0) continue
+      stale += await this.#settleIn(stream, settled)
+      // Should another be refused, all of them come again.
+      if (settled.length < open.length) for (const [delivery] of settled) this.#written.add(delivery)
+    }
     return stale
   }
 
@@ -156,21 +165,21 @@ export class StreamSession implements Session<StreamDelivery> {
     const back: GivenBack[] = []
     const dead: DeadEntry[] = []
     for (const [delivery, settlement] of batch) {
-      if (delivery.stream !== stream) continue
       const { entry: id, attempts } = delivery
       if (settlement.kind === 'done') done.push(id)
       else if (settlement.kind === 'dead') dead.push({ id, reason: settlement.reason, attempts: attempts + 1 })
       else back.push({ id, after: afterOf(settlement), count: attempts + 1 + (isCharged(settlement) ? 1 : 0) })
     }
-    const count = done.length + back.length + dead.length
-    if (count === 0) return 0
-    const stale = await this.#in(stream, () => this.#member.settle(stream, done, back, dead))
-    if (stale !== undefined) this.#expect(stream, back)
-    else {
+    const write = async () => {
+      const stale = await this.#member.settle(stream, done, back, dead)
+      this.#expect(stream, back)
+      return stale
+    }
+    return await this.#in(stream, write, () => {
       const again = dead.map(({ id, attempts }) => ({ id, after: 0, count: attempts }))
       this.#refused.owe(stream, done, [...back, ...again])
-    }
-    return stale ?? count
+      return batch.length
+    })
   }
 
   #expect(stream: Stream, given: readonly GivenBack[]): void {
@@ -179,6 +188,8 @@ export class StreamSession implements Session<StreamDelivery> {
   }
 
   async extend(deliveries: readonly StreamDelivery[]): Promise<void> {
+    // Not only when something is taken: while the flow is full, what is ours of a stream that is well again must be renewed.
+    await this.#guard(() => this.#refused.look())
     const { live } = this.#lease
     const asked = this.#lease.renewing()
     let taken = 0
@@ -186,7 +197,8 @@ export class StreamSession implements Session<StreamDelivery> {
     for (const { stream, entry } of this.#bad.all) held.push({ stream, entry: entry.id, attempts: entry.attempts })
     for (const stream of this.#settings.streams) {
       const entries = held.filter((one) => one.stream === stream)
-      if (entries.length > 0) taken += (await this.#in(stream, () => this.#member.extend(stream, entries))) ?? 0
+      const renew = () => this.#member.extend(stream, entries)
+      if (entries.length > 0) taken += await this.#in(stream, renew, () => 0)
     }
     // They may have all of it: what has not gone out must not go out beside them.
     if (!live && taken > 0)
@@ -210,7 +222,7 @@ export class StreamSession implements Session<StreamDelivery> {
       const failures: unknown[] = []
       // One that is refused must not keep what is of the others. If it was left out that is known.
       for (const stream of this.#settings.streams)
-        await this.#member.leave(stream).catch((error: unknown) => {
+        await this.#leave(stream).catch((error: unknown) => {
           if (!this.#refused.has(stream)) failures.push(error)
           else onAbandon(consumer)
         })
@@ -221,6 +233,12 @@ export class StreamSession implements Session<StreamDelivery> {
     } finally {
       await Promise.all([reader.close(), writer.close()])
     }
+  }
+
+  async #leave(stream: Stream): Promise<void> {
+    // It may be well again, and nobody has looked yet.
+    if (this.#refused.has(stream)) await this.#refused.settleOwed(stream)
+    await this.#member.leave(stream)
   }
 
   get #over(): boolean {
@@ -292,14 +310,14 @@ export class StreamSession implements Session<StreamDelivery> {
     }
   }
 
-  /** `undefined`: the stream is refused, and others are not. */
-  async #in<T>(stream: Stream, work: () => Promise<T>): Promise<T | undefined> {
-    if (this.#refused.has(stream)) return undefined
+  /** `leftOut` when the stream is refused, and others are not: at once, since it may be read again in the next moment. */
+  async #in<T>(stream: Stream, work: () => Promise<T>, leftOut: () => T): Promise<T> {
+    if (this.#refused.has(stream)) return leftOut()
     try {
       return await this.#guard(work)
     } catch (error) {
       if (!this.#refused.has(stream)) throw error
-      return undefined
+      return leftOut()
     }
   }
 

@@ -104,7 +104,10 @@ export class StreamsSource implements Source<StreamDelivery> {
       const predecessors = await this.#predecessors(writer, refused)
       const onAbandon = (name: string) => this.#abandoned.add(name)
       const onPosition = (stream: Stream, position: GroupPosition) => this.#note(stream, position)
-      const prepare = (stream: Stream) => this.#prepare(stream, writer)
+      const prepare = async (stream: Stream) => {
+        await this.#prepare(stream, writer)
+        return await this.#earlier(stream, writer)
+      }
       const parts = { reader, writer, consumer, readerId, predecessors, refused, prepare, onAbandon, onPosition }
       return new StreamSession(this.#settings, parts)
     } catch (error) {
@@ -243,16 +246,24 @@ export class StreamsSource implements Source<StreamDelivery> {
       charge: 0,
       onEnd: () => this.#abandoned.delete(consumer),
     }))
-    if (this.#stableName === undefined) return found
     const names = new Set<string>()
-    const { group, streams } = this.#settings
-    for (const { key } of streams.filter((stream) => !refused.has(stream))) {
-      for (const consumer of listOf(await redis.command(['xinfo', 'CONSUMERS', key, group]))) {
-        names.add(textOf(listOf(consumer)[1]))
+    for (const stream of this.#settings.streams.filter((one) => !refused.has(one))) {
+      for (const earlier of await this.#earlier(stream, redis)) {
+        if (!names.has(earlier.consumer)) found.push(earlier)
+        names.add(earlier.consumer)
       }
     }
-    const earlier = [...names].filter((name) => stableNameOf(name) === this.#stableName && !this.#abandoned.has(name))
-    return [...found, ...earlier.map((consumer) => ({ consumer, charge: 1 as const }))]
+    return found
+  }
+
+  /** Processes of the same stable name, as far as they are known in that stream. */
+  async #earlier({ key }: Stream, redis: RedisConnection): Promise<Predecessor[]> {
+    if (this.#stableName === undefined) return []
+    const consumers = listOf(await redis.command(['xinfo', 'CONSUMERS', key, this.#settings.group]))
+    return consumers
+      .map((consumer) => textOf(listOf(consumer)[1]))
+      .filter((name) => stableNameOf(name) === this.#stableName && !this.#abandoned.has(name))
+      .map((consumer) => ({ consumer, charge: 1 }))
   }
 }
 

@@ -58,6 +58,40 @@ for (const server of ['redis', 'redis6'] as const) {
       await mine.close()
     })
 
+    test('a batch of which one is refused and that is settled again gives nothing back twice', async () => {
+      const [a, b] = [fresh(), fresh()]
+      const mine = redisStreams({ client: ioredis(service(server).url) })
+      const publisher = mine.publisher()
+      await publisher.publish(
+        [a, a, b].map((type) => message('{}', { type })),
+        NEVER,
+      )
+      // No letter can be written.
+      for (const stream of [a, b]) await admin.set(`{${stream}}:dead:g`, 'text')
+      const session = await mine.source({ stream: [a, b], group: 'g', block: 20 }).open()
+      const taken = await receive(session, 3)
+      const [again, dead] = taken.filter(({ stream }) => stream.key === a)
+      const other = taken.find(({ stream }) => stream.key === b)
+      const back = { kind: 'retry', after: 0, error: new Error('no'), charged: false } as const
+      const letter = { kind: 'dead', reason: 'no', error: new Error('no') } as const
+      const take = () => session.take({ count: 10, bytes: 1e6 }, NEVER)
+      const batch = [[again!, back] as const, [other!, letter] as const]
+      await expect(session.settle(batch)).rejects.toThrow(/WRONGTYPE/)
+      const [held] = await receive(session, 1)
+      expect(held!.entry).toBe(again!.entry)
+      await expect(session.settle(batch)).rejects.toThrow(/WRONGTYPE/)
+      expect(await take(), 'it is in work').toEqual([])
+      // Of one stream: it comes again in parts.
+      await expect(session.settle([[held!, back] as const, [dead!, letter] as const])).rejects.toThrow(/WRONGTYPE/)
+      expect(await take(), 'nothing was given back yet').toEqual([])
+      expect(await session.settle([[held!, back]])).toBe(0)
+      expect(await receive(session, 1)).toMatchObject([{ entry: again!.entry, attempts: 0 }])
+      await expect(session.settle([[dead!, letter]])).rejects.toThrow(/WRONGTYPE/)
+      await session.close()
+      await publisher.close!()
+      await mine.close()
+    })
+
     test('renewed too late: what nobody else has taken goes on; once others have some of it, the session is lost', async () => {
       const stream = fresh()
       const clock = new FakeClock()

@@ -5,7 +5,7 @@ import {
   type StreamsSource,
   type StreamsSourceOptions,
 } from '../../../src/brokers/redis-streams/index.ts'
-import { type Delivery, DONE, Flow } from '../../../src/flow/index.ts'
+import { type Delivery, DONE, Flow, RELEASE } from '../../../src/flow/index.ts'
 import { recordTelemetry } from '../../../src/testing/index.ts'
 import { describeWith, service } from '../../support/services.ts'
 import { eventually } from '../../support/wait.ts'
@@ -76,7 +76,10 @@ for (const server of ['redis', 'redis6'] as const) {
 
     for (const what of ['overwritten with another type', 'not allowed any more'] as const) {
       test(`${what}: told, the other is read on, and it comes back by itself`, async () => {
-        const { orders, payments, seen, attempts, publish, flow, refuse, mend, pending, close } = await setup()
+        // A read waits nearly all the time: it is to be there when the key is overwritten.
+        const { orders, payments, seen, attempts, publish, flow, refuse, mend, pending, close } = await setup({
+          block: 500,
+        })
         const told = recordTelemetry(['warning', 'message.dead'])
         const reading = flow()
         await reading.start()
@@ -179,6 +182,77 @@ for (const server of ['redis', 'redis6'] as const) {
         await close()
       })
     }
+
+    test('one that is well again is seen by a renewal too: what is in work is kept while nothing is taken', async () => {
+      const { orders, source, another, publish, refuse, mend, close } = await setup({
+        reclaim: { every: 0, idle: 3000 },
+      })
+      await publish(orders, 'a')
+      const session = await source.open()
+      const [order] = await receive(session, 1)
+      const began = performance.now()
+      await refuse['not allowed any more']()
+      await session.extend([order!])
+      await mend()
+      const other = await another.open()
+      for (let i = 0; performance.now() - began < 3500; i++) {
+        if (i % 20 === 0) await session.extend([order!])
+        expect(await other.take({ count: 1, bytes: 1e6 }, NEVER)).toEqual([])
+      }
+      expect(await session.settle([[order!, DONE]])).toBe(0)
+      await other.close()
+      await session.close()
+      await close()
+    })
+
+    test('one that was refused when the session was opened: what a process of the same name left there is taken over', async () => {
+      const { orders, payments, source, publish, refuse, mend, close } = await setup({ consumer: 'worker' })
+      await publish(orders, 'a')
+      // Where it has read nothing nobody knows of it.
+      for (const key of [orders, payments]) await admin.xgroup('CREATE', key, 'g', '0', 'MKSTREAM')
+      await admin.xreadgroup('GROUP', 'g', 'worker:dead', 'COUNT', 1, 'STREAMS', orders, '>')
+      await refuse['not allowed any more']()
+      const session = await source.open()
+      await mend()
+      expect(await receive(session, 1, 20_000)).toMatchObject([{ attempts: 1, message: { id: 'a' } }])
+      await session.close()
+      await close()
+    })
+
+    test('one that is well again when the session ends: what was handled of it stays done', async () => {
+      const { orders, source, publish, refuse, mend, pending, close } = await setup()
+      await publish(orders, 'a', 'b')
+      const session = await source.open()
+      const [done, back] = await receive(session, 2)
+      await refuse['not allowed any more']()
+      const settled = [[done!, DONE] as const, [back!, RELEASE] as const]
+      expect(await session.settle(settled), 'it cannot be written').toBe(2)
+      await mend()
+      await session.close()
+      expect(await pending()).toEqual([1, 0])
+      const next = await source.open()
+      expect(await receive(next, 1)).toMatchObject([{ entry: back!.entry, attempts: 0 }])
+      await next.close()
+      await close()
+    })
+
+    test('one that is another stream when it is back: an entry of the same id is not taken for the one that was handled', async () => {
+      const { orders, source, publish, refuse, close } = await setup()
+      const session = await source.open()
+      await admin.xadd(orders, '1-1', 'event', '{"specversion":"1.0","id":"a","source":"/s","type":"t"}')
+      const [order] = await receive(session, 1)
+      await refuse['overwritten with another type']()
+      expect(await session.settle([[order!, DONE]]), 'it cannot be written').toBe(1)
+      await admin.del(orders)
+      await admin.xadd(orders, '1-1', 'event', '{"specversion":"1.0","id":"b","source":"/s","type":"t"}')
+      await admin.xgroup('CREATE', orders, 'g', '0')
+      await admin.xreadgroup('GROUP', 'g', 'other', 'STREAMS', orders, '>')
+      await publish(orders, 'c')
+      expect(await receive(session, 1), 'it is read again').toMatchObject([{ message: { id: 'c' } }])
+      expect(await admin.xpending(orders, 'g', '1-1', '1-1', 1, 'other'), 'still its own').toHaveLength(1)
+      await session.close()
+      await close()
+    })
 
     for (const what of ['group', 'stream'] as const) {
       test(`the ${what} of one is deleted: it is made again, the other goes on, and nobody is charged`, async () => {

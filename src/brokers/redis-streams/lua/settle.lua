@@ -3,14 +3,15 @@
 -- Asking for the owner of each entry costs three times as much as all the rest. So whoever takes an entry over notes
 -- from whom, and only a consumer that is noted is asked about: any other owns what it was given. Other programs that
 -- claim in this group take no notes. An entry that one of them has taken is then acknowledged once it is handled here,
--- which loses nothing; what is given back or dead is always asked about.
+-- which loses nothing; what is given back or dead is always asked about. So is everything once the stream was out of
+-- reach: it may be another by now, with entries of the same ids.
 --
 -- KEYS[1]  stream
 -- KEYS[2]  stream for dead letters
 -- KEYS[3]  set of consumers from whom something was taken over
--- ARGV     1 group, 2 me, 3 returned, 4 '1' to delete what is acknowledged (where this is the only group), 5 how many are
---          done, 6 how many are given back, 7… the ids of the done; of those given back: id, idle time that says when
---          they are due (see claim.lua), delivery count; of the dead: id, reason, attempts
+-- ARGV     1 group, 2 me, 3 returned, 4 '1' to delete what is acknowledged (where this is the only group), 5 '1' to ask
+--          for the owner of each, 6 how many are done, 7 how many are given back, 8… the ids of the done; of those given
+--          back: id, idle time that says when they are due (see claim.lua), delivery count; of the dead: id, reason, attempts
 -- returns  how many were not mine
 -- A dead letter has the fields of its entry. Lua hands at most some thousand values to one call: where there are more, they
 -- are in one field, `waybill-fields`, each as its length, a colon and its bytes.
@@ -18,8 +19,8 @@
 
 local stream, letters = KEYS[1], KEYS[2]
 local group, me, returned = ARGV[1], ARGV[2], ARGV[3]
-local removes, done, back = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
-local asks = redis.call('SISMEMBER', KEYS[3], me) == 1
+local removes, done, back = ARGV[4] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
+local asks = redis.call('SISMEMBER', KEYS[3], me) == 1 or ARGV[5] == '1'
 local stale = 0
 
 if removes then removes = redis.call('EXISTS', stream) == 1 and #redis.call('XINFO', 'GROUPS', stream) == 1 end
@@ -43,7 +44,7 @@ local function packed(words)
   return table.concat(parts)
 end
 
-local at = 7
+local at = 8
 if asks then
   local owned = {}
   for i = at, at + done - 1 do
@@ -56,6 +57,8 @@ else
 end
 
 at = at + done
+-- Where a dead letter would be refused nothing is given back before: it would be taken again, and all this is sent again.
+if at + back * 3 <= #ARGV then redis.call('XLEN', letters) end
 for i = at, at + back * 3 - 1, 3 do
   if mine(ARGV[i]) then
     redis.call('XCLAIM', stream, group, returned, 0, ARGV[i], 'IDLE', ARGV[i + 1], 'RETRYCOUNT', ARGV[i + 2], 'JUSTID')
